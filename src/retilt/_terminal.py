@@ -1,0 +1,285 @@
+"""What the command line prints: sentences and tables, or one JSON object; errors; progress.
+
+Text and JSON go to standard output, errors and progress to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from retilt.evaluation import Evaluation
+    from retilt.privacy.answers import Answers
+    from retilt.privacy.plan import Plan
+    from retilt.tilt import Tilt
+
+MAX_TABLE_ROWS = 40
+"""Longer tables are cut in text, to the rows farthest from their targets; JSON has all."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Where a command's results go.
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object and no text.
+    quiet
+        Print no progress and no text other than errors and what was asked for by name.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def say(self, text: str) -> None:
+        """Print a paragraph of text."""
+        if not (self.as_json or self.quiet):
+            print(_wrapped(printable(text)))
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table; all columns but the first are aligned to the right."""
+        if self.as_json or self.quiet:
+            return
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        # A pipe has no width: nothing may be cut off there.
+        width = None if sys.stdout.isatty() else 160
+        console = Console(markup=False, highlight=False, emoji=False, width=width)
+        table = Table(title=printable(title), title_justify="left", box=box.SIMPLE_HEAD)
+        for number, column in enumerate(columns):
+            table.add_column(
+                column, justify="right" if number else "left", overflow="fold", no_wrap=number > 0
+            )
+        for row in rows:
+            table.add_row(*map(printable, row))
+        console.print()
+        console.print(table)
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """Print the JSON object that the command stands for, if JSON was asked for."""
+        if self.as_json:
+            print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+    def error(self, kind: str, message: str, exit_code: int) -> None:
+        """Print one line on standard error, and the same as JSON where that was asked for."""
+        line = " ".join(printable(message).split())
+        print(f"error: {line}", file=sys.stderr)
+        if self.as_json:
+            error = {"type": kind, "message": line, "exit_code": exit_code}
+            print(json.dumps({"error": error}, indent=2, ensure_ascii=False))
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[..., None]]:
+        """Show a spinner while something runs; gives a function that counts its steps."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda *_: None
+            return
+        from rich.console import Console
+
+        steps = 0
+        with Console(stderr=True, markup=False).status(f"{what} …") as status:
+
+            def step(*_: object) -> None:
+                nonlocal steps
+                steps += 1
+                status.update(f"{what} … step {steps}")
+
+            yield step
+
+
+def _wrapped(text: str) -> str:
+    """Give a paragraph in lines no longer than the terminal's, or than people like to read."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    return textwrap.fill(text, max(width, 40), break_long_words=False, break_on_hyphens=False)
+
+
+def printable(text: str) -> str:
+    r"""Text without control characters, which could drive the user's terminal.
+
+    Examples
+    --------
+    >>> printable("a\x1b[31mb")
+    'a?[31mb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def plain(value: Any) -> Any:
+    """Give what JSON can hold: NaN and infinities become null, enums their value.
+
+    Examples
+    --------
+    >>> plain({"ess": float("nan"), "rows": (1, 2)})
+    {'ess': None, 'rows': [1, 2]}
+    """
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def number(value: Any) -> str:
+    """Four significant digits, without an exponent where that stays short.
+
+    Examples
+    --------
+    >>> number(0.123456), number(1234567.0), number(None)
+    ('0.1235', '1234567', '-')
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    if size >= 1000 and size < 1e15:
+        return f"{value:.0f}"
+    return f"{value:.4f}" if 1e-3 <= size < 1 else f"{value:.4g}"
+
+
+def with_error(value: Any, error: Any) -> str:
+    """Give a value with its standard error.
+
+    Examples
+    --------
+    >>> with_error(0.25, 0.01)
+    '0.2500 ± 0.0100'
+    """
+    return f"{number(value)} ± {number(error)}"
+
+
+def farthest(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """Return the rows to show, in their order, and how many are left out.
+
+    Where there are too many, those whose result lies the most standard errors from its target
+    are shown.
+    """
+
+    def distance(row: Row) -> float:
+        error = row.get("standard_error") or math.nan
+        off = abs((row.get("after") or 0.0) - (row.get("target") or 0.0)) / error
+        return off if math.isfinite(off) else -1.0
+
+    if len(rows) <= MAX_TABLE_ROWS:
+        return list(rows), 0
+    worst = sorted(range(len(rows)), key=lambda i: -distance(rows[i]))[:MAX_TABLE_ROWS]
+    return [rows[i] for i in sorted(worst)], len(rows) - MAX_TABLE_ROWS
+
+
+def fitted_rows(rows: Sequence[Row]) -> list[list[str]]:
+    """Format a fit's statistics: statistic, before, target, after, reachable."""
+    reach = {True: "yes", False: "no", None: "-"}
+    return [
+        [
+            str(row["statistic"]),
+            number(row["before"]),
+            with_error(row["target"], row["standard_error"]),
+            number(row["after"]),
+            reach[None if row["reachable"] is None else bool(row["reachable"])],
+        ]
+        for row in rows
+    ]
+
+
+def show_files(terminal: Terminal, files: Mapping[str, Path]) -> None:
+    """Print which files were written."""
+    if files:
+        terminal.say("Written: " + ", ".join(f"{path} ({role})" for role, path in files.items()))
+
+
+def show_notes(terminal: Terminal, notes: Sequence[str]) -> None:
+    """Print what the user should know."""
+    for note in notes:
+        terminal.say(f"Note: {note}")
+
+
+def show_plan(terminal: Terminal, plan: Plan) -> None:
+    """Print what a plan would release and how precisely."""
+    rows = [
+        [str(s["statistic"]), number(s["expected_standard_error"])] for s in plan.statistics_table()
+    ]
+    terminal.table(
+        f"{len(rows)} statistics would be released", ["statistic", "expected standard error"], rows
+    )
+    show_notes(terminal, plan.notes)
+
+
+def show_fit(terminal: Terminal, tilt: Tilt, answers: Answers) -> None:
+    """Print a fit: the statistics, the verdict, and what it costs."""
+    rows, left_out = farthest(tilt.statistics_table())
+    terminal.table(
+        "Statistics of the synthetic table",
+        ["statistic", "before", "target ± s.e.", "after", "reachable"],
+        fitted_rows(rows),
+    )
+    if left_out:
+        terminal.say(
+            f"{left_out} statistics nearer to their targets are left out here (--output json)."
+        )
+    terminal.say(f"Status: {tilt.status.value}. {tilt.advice}")
+    terminal.say(
+        f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after "
+        "(mean squared distance from the noisy answers, in units of their noise)."
+    )
+    terminal.say(f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows.")
+    show_notes(terminal, tilt.notes)
+    terminal.say(f"Privacy: {answers.statement}")
+
+
+def fit_object(tilt: Tilt, answers: Answers, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Give a fit as one JSON object."""
+    return {
+        "status": tilt.status,
+        "advice": tilt.advice,
+        "misfit": {"before": tilt.misfit_before, "after": tilt.misfit_after},
+        "ess": tilt.ess,
+        "rows": len(tilt.weights),
+        "privacy": answers.privacy,
+        "statistics": tilt.statistics_table(),
+        "files": dict(files),
+        "notes": tilt.notes,
+    }
+
+
+def show_evaluation(terminal: Terminal, evaluation: Evaluation) -> None:
+    """Print the comparison with the private table, under its warning."""
+    figures = evaluation.to_dict()
+    before, after = (figures["correlation_error"][when] for when in ("before", "after"))
+    gained = figures["utility_improvement"]
+    terminal.say(evaluation.warning)
+    terminal.table(
+        "Distance of the correlations from the real table's",
+        ["", "values clamped to their bounds", "raw values"],
+        [
+            ["correlation error before", number(before["clamped"]), number(before["raw"])],
+            ["correlation error after", number(after["clamped"]), number(after["raw"])],
+            ["utility improvement", number(gained["clamped"]), number(gained["raw"])],
+        ],
+    )
+    terminal.say(f"Columns compared: {', '.join(figures['columns'])}.")
+    if figures["undefined"]:
+        terminal.say(
+            f"Constant in one of the tables, so that correlations count as 0 there: "
+            f"{', '.join(figures['undefined'])}."
+        )

@@ -1,0 +1,591 @@
+"""The command line: parse, call, print.
+
+Nothing heavy is imported before a command runs, so that ``retilt --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from retilt._options import (
+    ANSWERS_OUT,
+    BASE_WEIGHTS,
+    BASIS,
+    CORRELATE,
+    CORRELATE_WITH,
+    DELTA,
+    EPSILON,
+    FORCE,
+    GENERATOR_DELTA,
+    GENERATOR_EPSILON,
+    GENERATOR_RHO,
+    GENERATOR_UNIT,
+    MARGINAL,
+    METHOD,
+    MIN_ESS,
+    MOMENTS,
+    OUTPUT,
+    PLAN_OUT,
+    POST,
+    PRIVATE,
+    QUIET,
+    RHO,
+    ROWS,
+    SCHEMA,
+    SEED,
+    SHUFFLE,
+    SIZE,
+    SYNTHETIC,
+    TILT,
+    TOP,
+    UNIT,
+    WEIGHTS,
+    WORKLOAD,
+    Basis,
+    Measures,
+    Method,
+    Output,
+    Unit,
+    generator_of,
+    names_of,
+    unit_of,
+)
+from retilt._terminal import (
+    Terminal,
+    fit_object,
+    show_evaluation,
+    show_files,
+    show_fit,
+    show_plan,
+    with_error,
+)
+from retilt._version import __version__
+from retilt.exceptions import InputError, RetiltError
+
+if TYPE_CHECKING:
+    from retilt.tilt import Tilt
+
+INTERNAL_ERROR = 1
+COMMANDS = ("plan", "measure", "fit", "sample", "run", "evaluate", "schema", "demo")
+NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema"})
+"""Commands that never see the private table: only their internal errors show a traceback."""
+TABLES = ("table", "weights")
+"""Outputs whose name's ending says their format."""
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Make a synthetic table agree with the statistics you care about, with differential "
+        "privacy. The private table is read by measure, run and evaluate only."
+    ),
+    epilog="Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 4 not all met.",
+)
+
+
+# -- shared steps ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What the global options say."""
+
+    quiet: bool = False
+
+    def terminal(self, output: Output, quiet: bool) -> Terminal:
+        return Terminal(as_json=output is Output.JSON, quiet=self.quiet or quiet)
+
+
+def _terminal(context: typer.Context, output: Output, quiet: bool) -> Terminal:
+    session: _Session = context.obj
+    return session.terminal(output, quiet)
+
+
+def _check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Sequence[str | Path | None], *, force: bool
+) -> dict[str, Path]:
+    """Refuse what can't be written, before anything is read or measured."""
+    from retilt.engines.files import refuse_existing, refuse_table_path
+
+    wanted = {role: path for role, path in outputs.items() if path is not None}
+    read = {os.path.realpath(path) for path in inputs if path is not None}
+    seen: set[str] = set()
+    for role, path in wanted.items():
+        place = os.path.realpath(path)
+        if place in read:
+            raise InputError(f"output {path}: that is an input file. Name another one.")
+        if place in seen:
+            raise InputError(f"output {path}: two outputs have this name. Name each another one.")
+        seen.add(place)
+        check = refuse_table_path if role in TABLES else refuse_existing
+        check(path, force)
+    return wanted
+
+
+def _need_output(outputs: Mapping[str, Path], options: str) -> None:
+    if not outputs:
+        raise InputError(f"nothing to write: name at least one of {options}.")
+
+
+def _write_fit(
+    tilt: Tilt, files: Mapping[str, Path], draw: Mapping[str, Any], *, force: bool
+) -> None:
+    if "table" in files:
+        tilt.write_sample(files["table"], force=force, **draw)
+    if "weights" in files:
+        tilt.write_weights(files["weights"], force=force)
+    if "tilt" in files:
+        tilt.save(files["tilt"], force=force)
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"retilt {__version__}")
+        raise typer.Exit(0)
+
+
+@app.callback(invoke_without_command=True)
+def _global(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    quiet: QUIET = False,
+) -> None:
+    context.obj = _Session(quiet=quiet)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    synthetic: SYNTHETIC,
+    correlate: CORRELATE = None,
+    moments: MOMENTS = None,
+    marginal: MARGINAL = None,
+    correlate_with: CORRELATE_WITH = None,
+    top: TOP = 5,
+    workload: WORKLOAD = None,
+    basis: BASIS = Basis.CENTRED,
+    schema: SCHEMA = None,
+    epsilon: EPSILON = None,
+    delta: DELTA = None,
+    rho: RHO = None,
+    rows: ROWS = None,
+    unit: UNIT = Unit.REPLACE,
+    generator_epsilon: GENERATOR_EPSILON = None,
+    generator_delta: GENERATOR_DELTA = None,
+    generator_rho: GENERATOR_RHO = None,
+    generator_unit: GENERATOR_UNIT = Unit.REPLACE,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="plan.json", help="Where to save the plan."),
+    ] = None,
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Say what to measure, at what cost, and how precise it will be. Reads SYNTHETIC only."""
+    from retilt.engines.local import open_table
+    from retilt.pipeline import plan as make_plan
+
+    terminal = _terminal(context, output, quiet)
+    measures = Measures(correlate, moments, marginal, correlate_with, top, workload)
+    measures.check_any()
+    files = _check_outputs({"plan": out}, [synthetic, schema, *(workload or ())], force=force)
+    with terminal.progress("planning"):
+        table = open_table(synthetic)
+        made = make_plan(
+            table,
+            measures.build(table, schema),
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            rows=rows,
+            unit=unit_of(unit),
+            generator=generator_of(
+                generator_epsilon, generator_delta, generator_rho, generator_unit
+            ),
+            schema=schema,
+            basis=basis.value,
+        )
+        if out is not None:
+            made.save(out, force=force)
+    show_plan(terminal, made)
+    show_files(terminal, files)
+    terminal.result(
+        {
+            "plan": made.to_dict(),
+            "statistics": made.statistics_table(),
+            "notes": made.notes,
+            "files": files,
+        }
+    )
+    return 0
+
+
+@app.command()
+def measure(
+    context: typer.Context,
+    private: PRIVATE,
+    plan_file: Annotated[Path, typer.Argument(metavar="plan.json", help="What to measure.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="answers.json", help="The noisy answers.")
+    ],
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Measure PRIVATE as planned, with noise: the only step that spends privacy."""
+    from retilt.pipeline import measure as take
+    from retilt.privacy.plan import load_plan
+
+    terminal = _terminal(context, output, quiet)
+    files = _check_outputs({"answers": out}, [private, plan_file], force=force)
+    made = load_plan(plan_file)
+    with terminal.progress("measuring"):
+        answers = take(private, made)
+        answers.save(out, force=force)
+    rows = [
+        [str(s["statistic"]), with_error(s["estimate"], s["standard_error"])]
+        for s in answers.statistics_table()
+    ]
+    terminal.table("Released, with noise", ["statistic", "estimate ± s.e."], rows)
+    terminal.say(f"Privacy: {answers.statement}")
+    show_files(terminal, files)
+    terminal.result(
+        {
+            "private": answers.private,
+            "privacy": answers.privacy,
+            "statistics": answers.statistics_table(),
+            "files": files,
+        }
+    )
+    return 0
+
+
+@app.command()
+def fit(
+    context: typer.Context,
+    synthetic: SYNTHETIC,
+    answers_file: Annotated[
+        Path, typer.Argument(metavar="answers.json", help="What `retilt measure` wrote.")
+    ],
+    base_weights: BASE_WEIGHTS = None,
+    min_ess: MIN_ESS = None,
+    size: SIZE = None,
+    method: METHOD = Method.SYSTEMATIC,
+    seed: SEED = None,
+    shuffle: SHUFFLE = False,
+    out: POST = None,
+    weights: WEIGHTS = None,
+    tilt: TILT = None,
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Weight SYNTHETIC towards the answers and draw a table. Costs no privacy."""
+    from retilt.privacy.answers import load_answers
+    from retilt.tilt import fit as make_tilt
+
+    terminal = _terminal(context, output, quiet)
+    files = _check_outputs(
+        {"table": out, "weights": weights, "tilt": tilt}, [synthetic, answers_file], force=force
+    )
+    _need_output(files, "-o (the table), --weights, --tilt")
+    answers = load_answers(answers_file)
+    with terminal.progress("fitting") as step:
+        made = make_tilt(
+            synthetic, answers, base_weights=base_weights, min_ess=min_ess, on_step=step
+        )
+        draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
+        _write_fit(made, files, draw, force=force)
+    show_fit(terminal, made, answers)
+    show_files(terminal, files)
+    terminal.result(fit_object(made, answers, files))
+    return made.exit_code
+
+
+@app.command()
+def sample(
+    context: typer.Context,
+    synthetic: SYNTHETIC,
+    tilt_file: Annotated[
+        Path, typer.Argument(metavar="tilt.json", help="What `retilt fit --tilt` wrote.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The new table.")],
+    base_weights: BASE_WEIGHTS = None,
+    size: SIZE = None,
+    method: METHOD = Method.SYSTEMATIC,
+    seed: SEED = None,
+    shuffle: SHUFFLE = False,
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Draw another table from a tilt, of any size. Costs no privacy."""
+    from retilt.tilt import load_tilt
+
+    terminal = _terminal(context, output, quiet)
+    files = _check_outputs({"table": out}, [synthetic, tilt_file], force=force)
+    with terminal.progress("sampling"):
+        tilt = load_tilt(tilt_file, synthetic, base_weights=base_weights)
+        tilt.write_sample(out, size, method=method.value, seed=seed, shuffle=shuffle, force=force)
+    rows = len(tilt.weights) if size is None else size
+    terminal.say(f"{rows:,} rows drawn.")
+    show_files(terminal, files)
+    terminal.result({"rows": rows, "files": files})
+    return 0
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    private: PRIVATE,
+    synthetic: SYNTHETIC,
+    correlate: CORRELATE = None,
+    moments: MOMENTS = None,
+    marginal: MARGINAL = None,
+    correlate_with: CORRELATE_WITH = None,
+    top: TOP = 5,
+    workload: WORKLOAD = None,
+    basis: BASIS = Basis.CENTRED,
+    schema: SCHEMA = None,
+    epsilon: EPSILON = None,
+    delta: DELTA = None,
+    rho: RHO = None,
+    rows: ROWS = None,
+    unit: UNIT = Unit.REPLACE,
+    generator_epsilon: GENERATOR_EPSILON = None,
+    generator_delta: GENERATOR_DELTA = None,
+    generator_rho: GENERATOR_RHO = None,
+    generator_unit: GENERATOR_UNIT = Unit.REPLACE,
+    base_weights: BASE_WEIGHTS = None,
+    min_ess: MIN_ESS = None,
+    size: SIZE = None,
+    method: METHOD = Method.SYSTEMATIC,
+    seed: SEED = None,
+    shuffle: SHUFFLE = False,
+    out: POST = None,
+    weights: WEIGHTS = None,
+    tilt: TILT = None,
+    plan_file: PLAN_OUT = None,
+    answers_file: ANSWERS_OUT = None,
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Plan, measure, fit and sample in one go."""
+    from retilt.engines.local import open_table
+    from retilt.pipeline import measure as take
+    from retilt.pipeline import plan as make_plan
+    from retilt.tilt import fit as make_tilt
+
+    terminal = _terminal(context, output, quiet)
+    measures = Measures(correlate, moments, marginal, correlate_with, top, workload)
+    measures.check_any()
+    files = _check_outputs(
+        {
+            "table": out,
+            "weights": weights,
+            "tilt": tilt,
+            "plan": plan_file,
+            "answers": answers_file,
+        },
+        [private, synthetic, schema, *(workload or ())],
+        force=force,
+    )
+    _need_output(files, "-o (the table), --weights, --tilt, --plan, --answers")
+    with terminal.progress("planning"):
+        table = open_table(synthetic)
+        real = open_table(private, private=True)
+        if rows is None and unit is Unit.REPLACE:
+            rows = real.rows  # public under this unit; under the other it must not be used
+        planned = make_plan(
+            table,
+            measures.build(table, schema),
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            rows=rows,
+            unit=unit_of(unit),
+            generator=generator_of(
+                generator_epsilon, generator_delta, generator_rho, generator_unit
+            ),
+            schema=schema,
+            basis=basis.value,
+        )
+        if plan_file is not None:
+            planned.save(plan_file, force=force)
+    with terminal.progress("measuring"):
+        answers = take(real, planned)
+        if answers_file is not None:
+            answers.save(answers_file, force=force)
+    with terminal.progress("fitting") as step:
+        made = make_tilt(table, answers, base_weights=base_weights, min_ess=min_ess, on_step=step)
+        draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
+        _write_fit(made, files, draw, force=force)
+    show_fit(terminal, made, answers)
+    show_files(terminal, files)
+    terminal.result(fit_object(made, answers, files))
+    return made.exit_code
+
+
+@app.command()
+def evaluate(
+    context: typer.Context,
+    private: PRIVATE,
+    synthetic: SYNTHETIC,
+    post: Annotated[str, typer.Argument(metavar="POST", help="The new table.")],
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="The columns to compare; default all."),
+    ] = None,
+    schema: SCHEMA = None,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Compare with PRIVATE itself. NOT private: its figures must never be released."""
+    from retilt.evaluation import evaluate as compare
+
+    terminal = _terminal(context, output, quiet)
+    with terminal.progress("evaluating"):
+        result = compare(
+            private,
+            synthetic,
+            post,
+            columns=None if columns is None else names_of(columns, "--columns"),
+            schema=schema,
+        )
+    show_evaluation(Terminal(as_json=terminal.as_json), result)
+    terminal.result(result.to_dict())
+    return 0
+
+
+@app.command(name="schema")
+def write_schema_file(
+    context: typer.Context,
+    synthetic: SYNTHETIC,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="schema.toml", help="Where to write it; default: print it."
+        ),
+    ] = None,
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Write the schema that SYNTHETIC shows, to be corrected by hand."""
+    from retilt.engines.local import open_table
+    from retilt.schema.formats import schema_to_dict, schema_to_toml, write_schema
+    from retilt.schema.infer import infer_all
+
+    terminal = _terminal(context, output, quiet)
+    files = _check_outputs({"schema": out}, [synthetic], force=force)
+    with terminal.progress("reading"):
+        found, undecided = infer_all(open_table(synthetic))
+    if out is not None:
+        write_schema(found, out, undecided=undecided, force=force)
+        for name, why in undecided.items():
+            terminal.say(f"Undecided: {name}: {why}")
+    elif not terminal.as_json:
+        print(schema_to_toml(found, undecided), end="")
+    show_files(terminal, files)
+    terminal.result({"schema": schema_to_dict(found), "undecided": undecided, "files": files})
+    return 0
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where to write the demo's files.")
+    ] = Path("retilt-demo"),
+    force: FORCE = False,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Align five correlations of a synthetic UCI Adult at ε = 1, on data in the package."""
+    from retilt.demo import run_demo
+
+    return run_demo(_terminal(context, output, quiet), folder, force=force)
+
+
+# -- entry -----------------------------------------------------------------------------------------
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether errors are to be JSON too, asked before the arguments are known to be valid."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)
+    return any(a == "--output=json" or (a == "--output" and b == "json") for a, b in pairs)
+
+
+def _report_internal(terminal: Terminal, error: Exception, command: str) -> None:
+    """Report an error that nobody foresaw, without its text where that could hold private data."""
+    kind = type(error).__name__
+    withheld = "Its text is withheld, for it could hold private values. "
+    if command in NEVER_PRIVATE:
+        import traceback
+
+        withheld = ""
+        traceback.print_exception(error)
+    terminal.error(
+        kind,
+        f"internal error ({kind}) in `retilt {command}`. {withheld}Please report it with the "
+        f"command's options, the version ({__version__}) and no data.",
+        INTERNAL_ERROR,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments
+        Without the program's name; default those of the process.
+
+    Returns
+    -------
+    int
+        0 done; 1 internal error; 2 bad usage or input; 3 refused for privacy; 4 the fit did not
+        reach its tolerance, or measures can't be met (outputs are written).
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    terminal = Terminal(as_json=_wants_json(given))
+    # The global options take no values, so the first plain word is the command.
+    command = next((a for a in given if not a.startswith("-")), "")
+    try:
+        code = app(args=given, prog_name="retilt", standalone_mode=False)
+    except RetiltError as error:
+        terminal.error(type(error).__name__, str(error), error.exit_code)
+        return error.exit_code
+    except typer.Abort:
+        return INTERNAL_ERROR
+    except Exception as error:
+        # typer's usage errors; their common class is not public
+        if hasattr(error, "format_message"):
+            help_of = " ".join(["retilt", *([command] if command in COMMANDS else []), "--help"])
+            terminal.error("UsageError", f"{error.format_message()} See `{help_of}`.", 2)
+            return 2
+        _report_internal(terminal, error, command)
+        return INTERNAL_ERROR
+    return code if isinstance(code, int) else 0

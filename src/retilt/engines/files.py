@@ -1,0 +1,144 @@
+"""Table files: which format a name means, and writing each of them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import shutil
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from retilt._output import atomic_output, refuse_existing
+from retilt.exceptions import InputError
+
+__all__ = [
+    "ACCEPTED",
+    "FileFormat",
+    "atomic_output",
+    "file_format",
+    "refuse_existing",
+    "refuse_table_path",
+    "write_arrow",
+    "write_bytes",
+]
+
+FileFormat: TypeAlias = Literal["csv", "parquet", "arrow"]
+
+SUFFIXES: dict[str, FileFormat] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+ACCEPTED = ".csv, .tsv, .txt (each also with .gz), .parquet, .pq, .arrow, .feather, .ipc"
+
+
+def file_format(path: str | Path) -> FileFormat | None:
+    """Return the table format that a file's name says, or None if it says none.
+
+    Examples
+    --------
+    >>> file_format("a/B.CSV.gz"), file_format("b.pq"), file_format("c.xlsx")
+    ('csv', 'parquet', None)
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        inner = SUFFIXES.get(path.with_suffix("").suffix.lower())
+        return inner if inner == "csv" else None
+    return SUFFIXES.get(suffix)
+
+
+def refuse_table_path(path: str | Path, force: bool) -> None:
+    """Like :func:`refuse_existing`, and the name must end as a table file's."""
+    if file_format(path) is None:
+        raise InputError(
+            f"output {str(path)!r}: a table's file name must end in one of {ACCEPTED}."
+        )
+    refuse_existing(path, force)
+
+
+def write_bytes(path: str | Path, content: bytes, *, force: bool = False) -> None:
+    """Write bytes, compressed if the name ends in ``.gz``; equal content, equal file."""
+    packed = Path(path).suffix.lower() == ".gz"
+    with atomic_output(path, force) as draft:
+        draft.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if packed else content)
+
+
+def write_arrow(table: pa.Table, path: str | Path, *, force: bool = False) -> None:
+    """Write an Arrow table in the format that the file's name says.
+
+    Parameters
+    ----------
+    table
+        Any table; Parquet and Arrow keep its types, column order and metadata.
+    path
+        A name that ends in one of :data:`ACCEPTED`.
+    force
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    InputError
+        If the name ends in something else, or the format can't hold a column's type.
+    """
+    refuse_table_path(path, force)
+    kind = file_format(path)
+    import duckdb
+
+    with atomic_output(path, force) as draft:
+        try:
+            if kind == "parquet":
+                import pyarrow.parquet as pq
+
+                pq.write_table(table, draft, compression="zstd")
+            elif kind == "arrow":
+                with pa.ipc.new_file(draft, table.schema) as sink:
+                    sink.write_table(table)
+            else:
+                _write_csv(table, draft, packed=Path(path).suffix.lower() == ".gz", path=Path(path))
+        except (pa.ArrowException, duckdb.Error, TypeError) as error:
+            raise InputError(
+                f"output {str(path)!r}: {kind} can't hold one of the columns ({error}). "
+                "Choose another format."
+            ) from None
+
+
+def _write_csv(table: pa.Table, draft: Path, *, packed: bool, path: Path) -> None:
+    """Header by us (DuckDB would rename columns that differ in case only), body by DuckDB."""
+    import duckdb
+
+    separator = "\t" if ".tsv" in path.suffixes else ","
+    header = io.StringIO(newline="")
+    csv.writer(header, delimiter=separator, lineterminator="\n").writerow(table.column_names)
+    body = draft.with_name(draft.name + ".body")
+    fields = [(f"c{i}", _for_csv(kind)) for i, kind in enumerate(table.schema.types)]
+    numbered = table.rename_columns([name for name, _ in fields]).cast(pa.schema(fields))
+    try:
+        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            rows = connection.from_arrow(numbered)
+            if table.num_columns == 1:
+                # A null alone on its line would be a blank line, which is no row.
+                rows = rows.project("COALESCE(CAST(c0 AS VARCHAR), '')")
+            rows.write_csv(str(body), sep=separator, header=False, compression="none")
+        with draft.open("wb") as raw, body.open("rb") as source:
+            sink = gzip.GzipFile("", "wb", 6, raw, mtime=0) if packed else raw
+            sink.write(header.getvalue().encode("utf-8"))
+            shutil.copyfileobj(source, sink)
+            if packed:
+                sink.close()
+    finally:
+        body.unlink(missing_ok=True)
+
+
+def _for_csv(kind: pa.DataType) -> pa.DataType:
+    """A type that DuckDB reads too."""
+    return pa.float32() if pa.types.is_float16(kind) else kind

@@ -1,0 +1,347 @@
+"""Frames in memory: pandas, polars, PyArrow; and what results are handed out in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from retilt.engines.base import Indices
+from retilt.engines.files import file_format, write_arrow
+from retilt.exceptions import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+_QUIETLY = suppress(Exception)
+
+
+# --- names and results -------------------------------------------------------------------
+
+
+def check_names(names: Iterable[object], what: str) -> tuple[str, ...]:
+    """Return column names as text.
+
+    Parameters
+    ----------
+    names
+        The table's own names, text or not.
+    what
+        The table, for the message.
+
+    Raises
+    ------
+    InputError
+        If there are none, or two are equal as text.
+    """
+    texts = tuple(text_of(name) or "" for name in names)
+    if not texts:
+        raise InputError(f"{what} has no columns.")
+    twice = sorted({t for t in texts if texts.count(t) > 1}) if len(set(texts)) < len(texts) else []
+    if twice:
+        raise InputError(
+            f"{what} has the column name {twice[0]!r} more than once: rename one of them."
+        )
+    return texts
+
+
+def column_number(names: Sequence[str], name: str) -> int:
+    """Return a column's place.
+
+    Raises
+    ------
+    InputError
+        If there is no such column; the message lists those that there are.
+    """
+    if name not in names:
+        listed = ", ".join(repr(n) for n in names[:30]) + (", …" if len(names) > 30 else "")
+        raise InputError(f"no column {name!r}: the table has {listed}.")
+    return names.index(name)
+
+
+def user_frame(columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:
+    """Return a result table in pandas if it is installed, else PyArrow."""
+    if find_spec("pandas"):
+        import pandas as pd
+
+        return pd.DataFrame(dict(columns))
+    return pa.table(dict(columns))
+
+
+def arrow_to_user(table: pa.Table) -> Any:
+    """Return an Arrow table as pandas if it is installed, else as it is."""
+    if not find_spec("pandas"):
+        return table
+    metadata = dict(table.schema.metadata or {})
+    if b"pandas" in metadata:
+        # Written by pandas: keep its dtypes, but make its index a column like any other.
+        import json
+
+        noted = json.loads(metadata[b"pandas"])
+        metadata[b"pandas"] = json.dumps({**noted, "index_columns": []}).encode()
+        table = table.replace_schema_metadata(metadata)
+    return table.to_pandas()
+
+
+# --- text of anything --------------------------------------------------------------------
+
+
+def text_of(value: object) -> str | None:
+    """Return a cell as text that UTF-8 can hold, or None if it refuses to be text.
+
+    One path for every value: an object whose ``str()`` raises must not show.
+    """
+    text: str | None = None
+    with _QUIETLY:
+        text = str(value).encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def texts_of(values: Iterable[object], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return (rows,) large_string of any cells, null where missing."""
+    return pa.array([text_of(v) for v in values], pa.large_string(), mask=missing)
+
+
+def take_rows(table: pa.Table, indices: Indices) -> pa.Table:
+    """Return rows of an Arrow table; its schema and metadata are kept."""
+    schema = table.schema
+    # Arrow can't take from string views yet.
+    plain = [_without_view(kind) for kind in schema.types]
+    fields = [f.with_type(kind) for f, kind in zip(schema, plain, strict=True)]
+    return table.cast(pa.schema(fields, schema.metadata)).take(pa.array(indices)).cast(schema)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+# --- PyArrow -----------------------------------------------------------------------------
+
+
+class ArrowTable:
+    """A PyArrow table; also what any other Arrow producer is read into.
+
+    Parameters
+    ----------
+    table
+        The data.
+    native
+        Whether rows are handed out as PyArrow tables, else in pandas if it is installed.
+    what
+        The table, for messages.
+    """
+
+    def __init__(self, table: pa.Table, *, native: bool = True, what: str = "the table") -> None:
+        self.names = check_names(table.column_names, what)
+        self.rows = table.num_rows
+        self._table = table
+        self._native = native
+
+    def arrow_type(self, name: str) -> pa.DataType:
+        """Return the column's own type."""
+        return self._table.schema.field(column_number(self.names, name)).type
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        """Return (rows,) the column as it is."""
+        return self._table.column(column_number(self.names, name))
+
+    def keeps_order(self, name: str) -> bool:
+        """Whether the column is a dictionary that says it is ordered."""
+        kind = self.arrow_type(name)
+        return bool(pa.types.is_dictionary(kind) and kind.ordered)
+
+    def take(self, indices: Indices) -> Any:
+        """Return rows; schema and metadata are kept."""
+        taken = take_rows(self._table, indices)
+        return taken if self._native else arrow_to_user(taken)
+
+    def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:
+        """Return a result table in the same library."""
+        return pa.table(dict(columns)) if self._native else user_frame(columns)
+
+    def write(self, path: str | Path, indices: Indices, *, force: bool = False) -> None:
+        """Write rows to a file."""
+        write_arrow(take_rows(self._table, indices), path, force=force)
+
+
+# --- polars ------------------------------------------------------------------------------
+
+
+class PolarsTable:
+    """A polars frame."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.names = check_names(frame.columns, "the polars frame")
+        self.rows = frame.height
+        self._frame = frame
+
+    def arrow_type(self, name: str) -> pa.DataType:
+        """Return the column's type in Arrow; Python objects are text."""
+        return _polars_arrow(self._series(name).head(0)).type
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        """Return (rows,) the column in Arrow."""
+        return _polars_arrow(self._series(name))
+
+    def keeps_order(self, name: str) -> bool:
+        """Whether the column is an Enum."""
+        kind = self.arrow_type(name)
+        return bool(pa.types.is_dictionary(kind) and kind.ordered)
+
+    def take(self, indices: Indices) -> pl.DataFrame:
+        """Return rows as a polars frame of the same schema."""
+        return self._frame[np.asarray(indices, dtype=np.int64)]
+
+    def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pl.DataFrame:
+        """Return a result table in polars."""
+        import polars as pl
+
+        return pl.DataFrame(dict(columns))
+
+    def write(self, path: str | Path, indices: Indices, *, force: bool = False) -> None:
+        """Write rows to a file."""
+        taken = self.take(indices)
+        columns = [_polars_arrow(taken.get_column(n)) for n in self.names]
+        write_arrow(pa.table(columns, names=list(self.names)), path, force=force)
+
+    def _series(self, name: str) -> pl.Series:
+        return self._frame.to_series(column_number(self.names, name))
+
+
+def _polars_arrow(series: pl.Series) -> pa.ChunkedArray:
+    import polars as pl
+
+    if series.dtype == pl.Object:
+        values = series.to_list()
+        return _chunked(texts_of(values, np.array([v is None for v in values], dtype=np.bool_)))
+    return _chunked(series.to_arrow())
+
+
+# --- pandas ------------------------------------------------------------------------------
+
+
+class PandasTable:
+    """A pandas frame: object and string columns are text, the rest is typed."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.names = check_names(frame.columns, "the pandas frame")
+        self.rows = len(frame)
+        self._frame = frame
+        self._read: dict[str, pa.ChunkedArray] = {}
+
+    def arrow_type(self, name: str) -> pa.DataType:
+        """Return the column's type in Arrow; object and string columns are text."""
+        return _pandas_arrow(self._series(name).iloc[:0]).type
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        """Return (rows,) the column in Arrow, with every kind of missing value as null."""
+        if name not in self._read:  # text takes a while to make
+            self._read[name] = _pandas_arrow(self._series(name))
+        return self._read[name]
+
+    def keeps_order(self, name: str) -> bool:
+        """Whether the column is a category: its list of categories is its owner's."""
+        return bool(pa.types.is_dictionary(self.arrow_type(name)))
+
+    def take(self, indices: Indices) -> pd.DataFrame:
+        """Return rows as a pandas frame of the same dtypes, with a fresh index."""
+        return self._frame.iloc[indices].reset_index(drop=True)
+
+    def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pd.DataFrame:
+        """Return a result table in pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(dict(columns))
+
+    def write(self, path: str | Path, indices: Indices, *, force: bool = False) -> None:
+        """Write rows to a file."""
+        taken = self.take(indices).set_axis(list(self.names), axis=1)
+        as_csv = file_format(path) == "csv"
+        write_arrow(_pandas_texts(taken) if as_csv else _pandas_table(taken), path, force=force)
+
+    def _series(self, name: str) -> pd.Series[Any]:
+        return self._frame.iloc[:, column_number(self.names, name)]
+
+
+def _pandas_arrow(series: pd.Series[Any]) -> pa.ChunkedArray:
+    """A column by its dtype alone, never by what its cells hold."""
+    import pandas as pd
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _chunked(_pandas_category(series, dtype))
+    if isinstance(dtype, pd.SparseDtype):
+        return _pandas_arrow(pd.Series(np.asarray(series.array)))
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufmM":
+        return _chunked(pa.array(_plain_numpy(series.to_numpy()), from_pandas=True))
+    typed = (pd.ArrowDtype, pd.DatetimeTZDtype, pd.BooleanDtype)
+    nullable = type(dtype).__name__ in _NULLABLE_NUMBERS
+    if isinstance(dtype, typed) or nullable:
+        return _chunked(pa.array(series.array, from_pandas=True))
+    cells = series.astype(object).to_numpy()
+    return _chunked(texts_of(cells, np.asarray(pd.isna(cells), dtype=np.bool_)))
+
+
+_NULLABLE_NUMBERS = frozenset(
+    [f"{kind}{bits}Dtype" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)]
+    + ["Float32Dtype", "Float64Dtype"]
+)
+
+
+def _pandas_category(series: pd.Series[Any], dtype: pd.CategoricalDtype) -> pa.DictionaryArray:
+    import pandas as pd
+
+    codes = series.cat.codes.to_numpy()
+    listed = pd.Series(dtype.categories, dtype=None if len(dtype.categories) else object)
+    values = _pandas_arrow(listed).combine_chunks()  # without any, pandas makes up a dtype
+    indices = pa.array(codes, pa.int32(), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, values, ordered=bool(dtype.ordered))
+
+
+def _plain_numpy(values: NDArray[Any]) -> NDArray[Any]:
+    """Native byte order and no extended precision: Arrow has neither."""
+    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        return values.astype(np.float64)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _pandas_texts(frame: pd.DataFrame) -> pa.Table:
+    """A frame for CSV: what is not typed in Arrow as Python writes it."""
+    return pa.table({n: _pandas_arrow(frame.iloc[:, i]) for i, n in enumerate(frame.columns)})
+
+
+def _pandas_table(frame: pd.DataFrame) -> pa.Table:
+    """A frame for a typed file: pandas' own conversion, with what it gives up on as text."""
+    texts = {}
+    for position, name in enumerate(frame.columns):
+        column = frame.iloc[:, position]
+        if not _has_arrow_type(column.to_frame()):
+            texts[position] = name, _pandas_arrow(column)
+    table = pa.Table.from_pandas(
+        frame.drop(columns=[name for name, _ in texts.values()]), preserve_index=False
+    )
+    for position, (name, cells) in texts.items():
+        table = table.add_column(position, name, cells)
+    return table
+
+
+def _has_arrow_type(frame: pd.DataFrame) -> bool:
+    """Whether pandas can convert a frame of one column to something that files can hold."""
+    try:
+        kind = pa.Table.from_pandas(frame, preserve_index=False).schema.types[0]
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return not (pa.types.is_dictionary(kind) and isinstance(kind.value_type, pa.BaseExtensionType))

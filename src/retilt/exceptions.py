@@ -1,0 +1,57 @@
+"""Every error that retilt raises on purpose, in one tree.
+
+A message says what was given, what is allowed and what to do. It never holds a value, a count
+or a bound of the private table: the one exception is its number of rows where the unit of
+privacy makes that number public (see :class:`RowCountError`).
+
+The command line turns ``exit_code`` into the process's exit code.
+"""
+
+from __future__ import annotations
+
+
+class RetiltError(Exception):
+    """Base of all errors of this library."""
+
+    exit_code: int = 2
+
+
+class InputError(RetiltError, ValueError):
+    """Something given to retilt is not usable: an option, a value, a file, a table."""
+
+
+class SchemaError(InputError):
+    """A schema is malformed, incomplete, or does not fit a table."""
+
+
+class WorkloadError(InputError):
+    """A workload names no measure, an unknown column, or something that can't be measured."""
+
+
+class ColumnTypeError(InputError, TypeError):
+    """A column's *declared* type (Parquet, Arrow, polars) can't hold what the schema says.
+
+    The message shows the type, never a value.
+    """
+
+
+class RowCountError(InputError):
+    """The private table's row count is not the plan's, where the unit makes it public."""
+
+
+class FormatError(InputError):
+    """A plan, answers or tilt file can't be read, or belongs to something else."""
+
+
+class OutputExistsError(InputError):
+    """An output file exists already and overwriting was not asked for."""
+
+
+class MissingDependencyError(RetiltError, ImportError):
+    """An optional package is needed; the message names what to install."""
+
+
+class PrivacyError(RetiltError):
+    """Refused because the privacy claim could not be kept (exit code 3)."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""Bounded functions of one row, their exact sums and their sensitivities."""

@@ -1,0 +1,176 @@
+"""The contract between measures and everything else.
+
+*A measure is a bounded function of one row; a table answers it with its mean.*
+
+A measure that has been bound to a schema is a :class:`Block`: K queries, each an integer
+polynomial (or indicator) of the row's encoded columns over an integer unit, so that the sum
+over a table is an exact integer on every engine. A block knows how loud each of its queries
+may be asked relative to the others (``scales``) and how much one row can move the scaled
+block (``sensitivity``); it turns answers into the statistics that the user asked for; and it
+gives the synthetic table's query values to the solver as a :class:`Design` part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retilt.schema.columns import Column
+from retilt.schema.encode import to_cells, to_grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int32]
+
+Norm: TypeAlias = Literal[1, 2]
+"""1 for Laplace (pure DP), 2 for Gaussian."""
+
+
+class Relation(Enum):
+    """Which tables are neighbours."""
+
+    REPLACE = "replace-one"
+    ADD_REMOVE = "add-remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """An encoded column that a block reads.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    column
+        Its schema.
+    kind
+        ``"grid"``: integers ``u`` in [-levels, levels], ``z = u / levels``;
+        ``"cells"``: cell numbers ``0..cells-1``.
+    edges
+        Inner bin edges of a numeric or datetime column, ascending, in the column's units
+        (datetimes as microseconds since 1970); ``edges[i-1] <= value < edges[i]`` is cell i.
+    """
+
+    name: str
+    column: Column
+    kind: Literal["grid", "cells"]
+    edges: tuple[float, ...] = ()
+
+    def encode(self, cells: pa.ChunkedArray) -> IntArray:
+        """The column's cells as integers, (rows,) int32, by the fixed policy of the schema."""
+        if self.kind == "grid":
+            return to_grid(self.column, cells)
+        return to_cells(self.column, cells, self.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Query values that are products of at most two centred columns.
+
+    The value of query k on row i is
+    ``offset[k] + factor[k] * f(left[k]) * f(right[k])`` where ``f(-1) = 1`` and
+    ``f(j) = values[i, j]``.
+
+    Attributes
+    ----------
+    values
+        (rows, columns) float64: the columns, centred in [-1, 1] or in [0, 1] (paper's basis).
+    left, right
+        (K,) column numbers, -1 for none.
+    offset, factor
+        (K,) affine part; ``1 - z**2`` is offset 1, factor -1.
+    """
+
+    values: FloatArray
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    offset: FloatArray
+    factor: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Indicators:
+    """Query values that are the indicators of a partition's cells.
+
+    Attributes
+    ----------
+    codes
+        (rows,) int32: the row's cell, ``0..size-1``.
+    size
+        Number of cells (= queries).
+    """
+
+    codes: IntArray
+    size: int
+
+
+Design: TypeAlias = Products | Indicators
+
+
+class Block(Protocol):
+    """A measure bound to a schema, a basis, a norm and a neighbour relation."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The encoded columns it reads, in the order that ``sums`` and ``design`` take them."""
+        ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """(K,) canonical identity of each query; equal keys are the same function of a row."""
+        ...
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """(K,) positive integers: the query's value on a row is an integer over its unit."""
+        ...
+
+    @property
+    def scales(self) -> tuple[Fraction, ...]:
+        """(K,) loudness of each query in this block, before the block's own scale."""
+        ...
+
+    def sensitivity(self) -> Fraction:
+        """Upper bound of the change of the scaled sums: squared for the L2 norm, plain for L1."""
+        ...
+
+    def sums(self, arrays: Sequence[IntArray]) -> list[int]:
+        """Exact integer sums over rows of each query's numerator, from the features' arrays."""
+        ...
+
+    def design(self, arrays: Sequence[IntArray], keep: NDArray[np.intp]) -> Design:
+        """The queries ``keep`` of every row, for the solver."""
+        ...
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """(S,) names of what the user asked for."""
+        ...
+
+    def evaluate(self, answers: FloatArray) -> FloatArray:
+        """(S,) statistics at (K,) answers; NaN where undefined."""
+        ...
+
+    def standard_errors(
+        self, answers: FloatArray, variances: FloatArray, factor: FloatArray
+    ) -> FloatArray:
+        """(S,) standard errors by the delta method; NaN where undefined.
+
+        The answers' noise has covariance ``diag(variances) + factor @ factor.T`` with
+        variances (K,) and factor (K, R).
+        """
+        ...
+
+    def shortfalls(
+        self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
+    ) -> list[str]:
+        """Sentences on answers that no weights of these rows can reach (within 3 errors)."""
+        ...

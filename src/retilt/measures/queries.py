@@ -1,0 +1,150 @@
+"""All the queries of a plan in one place: blocks joined, exact duplicates dropped.
+
+A query that two blocks share (the mean of a column that stands in two correlations, say) is
+measured once: measured twice, the two noisy answers contradict each other and the tilt would
+chase both. Only identity by the *schema* counts (equal keys), never equality on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retilt.measures.base import Block, Design, Feature, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """The distinct queries of some blocks, in block order.
+
+    Attributes
+    ----------
+    blocks
+        The bound measures.
+    kept
+        For each block the numbers of its queries that no earlier block asks.
+    positions
+        For each block, (K_b,) where each of its queries' answers stands among the K.
+    """
+
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def _layout(self) -> tuple[tuple[NDArray[np.intp], ...], tuple[NDArray[np.intp], ...]]:
+        seen: dict[str, int] = {}
+        kept, positions = [], []
+        for block in self.blocks:
+            own = []
+            where = []
+            for number, key in enumerate(block.keys):
+                if key not in seen:
+                    seen[key] = len(seen)
+                    own.append(number)
+                where.append(seen[key])
+            kept.append(np.array(own, dtype=np.intp))
+            positions.append(np.array(where, dtype=np.intp))
+        return tuple(kept), tuple(positions)
+
+    @property
+    def kept(self) -> tuple[NDArray[np.intp], ...]:
+        """See the class."""
+        return self._layout[0]
+
+    @property
+    def positions(self) -> tuple[NDArray[np.intp], ...]:
+        """See the class."""
+        return self._layout[1]
+
+    @cached_property
+    def size(self) -> int:
+        """K, the number of distinct queries."""
+        return sum(len(k) for k in self.kept)
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """Every encoded column that is read, once."""
+        return tuple(dict.fromkeys(f for b in self.blocks for f in b.features))
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """(K,) integer units."""
+        units: list[int] = []
+        for block, kept in zip(self.blocks, self.kept, strict=True):
+            own = block.units
+            units.extend(own[i] for i in kept)
+        return tuple(units)
+
+    @cached_property
+    def statistics(self) -> tuple[str, ...]:
+        """(S,) names of everything the user asked for, each once."""
+        return tuple(dict.fromkeys(self._all_statistics))
+
+    @cached_property
+    def _all_statistics(self) -> tuple[str, ...]:
+        return tuple(s for b in self.blocks for s in b.statistics)
+
+    @cached_property
+    def _first(self) -> NDArray[np.intp]:
+        """Where each distinct statistic stands first among all blocks' statistics."""
+        seen: dict[str, int] = {}
+        for number, name in enumerate(self._all_statistics):
+            seen.setdefault(name, number)
+        return np.array(list(seen.values()), dtype=np.intp)
+
+    def sums(self, encoded: Mapping[Feature, IntArray]) -> list[int]:
+        """(K,) exact integer sums over the encoded rows."""
+        total: list[int] = []
+        for block, kept in zip(self.blocks, self.kept, strict=True):
+            if len(kept):
+                sums = block.sums([encoded[f] for f in block.features])
+                total.extend(sums[i] for i in kept)
+        return total
+
+    def means(self, encoded: Mapping[Feature, IntArray], rows: int) -> FloatArray:
+        """(K,) exact answers of a table: sums over units and rows; zeros for an empty table."""
+        sums = self.sums(encoded)
+        return np.array([s / (u * max(rows, 1)) for s, u in zip(sums, self.units, strict=True)])
+
+    def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
+        """The solver's view of every row: the K queries, in order."""
+        return tuple(
+            b.design([encoded[f] for f in b.features], kept)
+            for b, kept in zip(self.blocks, self.kept, strict=True)
+            if len(kept)
+        )
+
+    def block_answers(self, answers: FloatArray) -> list[FloatArray]:
+        """(K,) answers handed back to each block, duplicates included."""
+        return [answers[p] for p in self.positions]
+
+    def evaluate(self, answers: FloatArray) -> FloatArray:
+        """(S,) statistics at (K,) answers."""
+        parts = [
+            b.evaluate(a) for b, a in zip(self.blocks, self.block_answers(answers), strict=True)
+        ]
+        values: FloatArray = np.concatenate(parts)[self._first]
+        return values
+
+    def standard_errors(
+        self, answers: FloatArray, variances: FloatArray, factor: FloatArray
+    ) -> FloatArray:
+        """(S,) standard errors under noise ``diag(variances) + factor @ factor.T``."""
+        parts = [
+            b.standard_errors(answers[p], variances[p], factor[p])
+            for b, p in zip(self.blocks, self.positions, strict=True)
+        ]
+        errors: FloatArray = np.concatenate(parts)[self._first]
+        return errors
+
+
+def describe_duplicates(queries: QuerySet) -> Sequence[str]:
+    """Blocks whose every query an earlier block asks already, by their first statistic."""
+    return [
+        b.statistics[0]
+        for b, kept in zip(queries.blocks, queries.kept, strict=True)
+        if len(kept) == 0
+    ]

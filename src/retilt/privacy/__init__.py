@@ -1,0 +1,1 @@
+"""Units, budgets, sensitivities, noise, and the answers that may leave."""

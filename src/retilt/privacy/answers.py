@@ -1,0 +1,273 @@
+"""The noisy answers: the only thing that leaves the private side.
+
+``answers.json`` holds the plan, the noisy integers, the noise's scale and the privacy statement;
+everything but ``values`` follows from the plan and the installed versions, so that one changed
+row can change nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retilt.exceptions import FormatError, InputError
+from retilt.measures.base import FloatArray
+from retilt.privacy.budget import budget_to_dict, describe, total_budget
+from retilt.privacy.mechanism import MAX_SCALE
+from retilt.privacy.plan import Plan, plan_from_dict, read_json, write_json
+
+FORMAT = "retilt-answers/1"
+
+_LARGEST_FACTOR = 10**60
+"""As many digits as a value may have; far beyond any factor of a useful budget."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Noisy answers to a plan. Made by ``retilt.measure``.
+
+    Attributes
+    ----------
+    plan
+        What was asked.
+    values
+        (K [+ 1],) noisy integers: sums of each query times its factor; under add/remove the
+        noisy row count (times its factor) comes last.
+    factors, scales
+        (K [+ 1],) the integer factors and the noise's scales that were used.
+    private
+        ``False`` only for answers of :func:`retilt.testing.insecure_measure`.
+    versions
+        Names and versions of what made them.
+    """
+
+    plan: Plan
+    values: tuple[int, ...]
+    factors: tuple[int, ...]
+    scales: tuple[float, ...]
+    private: bool
+    versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        expected = self.plan.queries.size + self.plan.counts_rows
+        for name in ("values", "factors", "scales"):
+            got = len(getattr(self, name))
+            if got != expected:
+                raise InputError(f"{name}: got {got} numbers, expected {expected}.")
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """(K [+ 1],) integers in one unit of the query at unit scale."""
+        units = (*self.plan.queries.units, *((1,) if self.plan.counts_rows else ()))
+        return tuple(f * u for f, u in zip(self.factors, units, strict=True))
+
+    def _deviation(self, k: int) -> float:
+        """Standard deviation of the noise of sum k at unit scale."""
+        return self.plan.noise.deviation_per_scale * self.scales[k] / self.steps[k]
+
+    @cached_property
+    def rows(self) -> float:
+        """The public row count, or the noisy one (at least 1) under add/remove."""
+        if not self.plan.counts_rows:
+            return float(self.plan.rows)
+        return max(self.values[-1] / self.steps[-1], 1.0)
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """(K,) answers a: noisy sums over units and rows."""
+        queries = range(self.plan.queries.size)
+        return np.array([self.values[k] / (self.steps[k] * self.rows) for k in queries])
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """(K,) variances of the independent part of the answers' noise."""
+        queries = range(self.plan.queries.size)
+        return np.array([(self._deviation(k) / self.rows) ** 2 for k in queries])
+
+    @cached_property
+    def factor(self) -> FloatArray:
+        """(K, R) common part: the noisy count divides every sum (R = 1), or none (R = 0).
+
+        ``a = S / n``, so an error e of the count moves a by ``-a e / n``.
+        """
+        if not self.plan.counts_rows:
+            return np.zeros((self.plan.queries.size, 0))
+        common: FloatArray = (self.means * self._deviation(-1) / self.rows)[:, None]
+        return common
+
+    def statistics_table(self) -> list[dict[str, Any]]:
+        """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``."""
+        queries = self.plan.queries
+        estimates = queries.evaluate(self.means)
+        errors = queries.standard_errors(self.means, self.variances, self.factor)
+        return [
+            {"statistic": s, "estimate": float(v), "standard_error": float(e)}
+            for s, v, e in zip(queries.statistics, estimates, errors, strict=True)
+        ]
+
+    @cached_property
+    def privacy(self) -> dict[str, Any]:
+        """The privacy claim in numbers, and in words under ``statement``."""
+        plan = self.plan
+        total = total_budget(plan.budget, plan.generator, plan.unit.relation)
+        return {
+            "private": self.private,
+            "unit": plan.unit.relation.value,
+            "post_processing": budget_to_dict(plan.budget),
+            "generator": None if plan.generator is None else budget_to_dict(plan.generator.budget),
+            "total": None if total is None else budget_to_dict(total),
+            "mechanism": plan.noise.mechanism,
+            "sensitivity": plan.noise.sensitivity,
+            "statement": self.statement,
+        }
+
+    @cached_property
+    def statement(self) -> str:
+        """The privacy claim in words, with what it does not cover."""
+        plan = self.plan
+        if not self.private:
+            return (
+                "NOT PRIVATE: these answers were made by retilt.testing.insecure_measure with a "
+                "seeded generator. They are for tests and experiments; never release them."
+            )
+        kind = "Laplace" if plan.noise.norm == 1 else "Gaussian"
+        parts = [
+            f"The answers, and everything computed from them and the synthetic table, spend "
+            f"{describe(plan.budget)} of the private table: {plan.unit.promise}. "
+            f"Mechanism: one release of {plan.queries.size} exact integer sums with discrete "
+            f"{kind} noise."
+        ]
+        parts.append(_generator_sentence(plan))
+        inferred = [n for n in plan.schema.columns if n in plan.schema.inferred]
+        if inferred and plan.generator is None:
+            parts.append(
+                "Bounds or categories of "
+                + ", ".join(inferred)
+                + " were read off the synthetic table, whose guarantee was not declared: they "
+                "lie outside this statement."
+            )
+        parts.append(
+            "Not covered: the output of evaluate, a schema that was read from private data, and "
+            "running time. No ledger was kept."
+        )
+        return " ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answers as JSON. Integers are text: many readers lose digits above 2**53."""
+        noise = self.plan.noise
+        return {
+            "format": FORMAT,
+            "private": self.private,
+            "plan": self.plan.to_dict(),
+            "plan_sha256": self.plan.sha256,
+            "mechanism": noise.mechanism,
+            "sensitivity": noise.sensitivity,
+            "factors": list(self.factors),
+            "scales": list(self.scales),
+            "privacy": self.privacy,
+            "versions": dict(self.versions),
+            "values": [str(v) for v in self.values],
+        }
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write ``answers.json``; an existing file only with ``force``."""
+        write_json(path, self.to_dict(), force=force)
+
+
+def _generator_sentence(plan: Plan) -> str:
+    relation = plan.unit.relation
+    total = total_budget(plan.budget, plan.generator, relation)
+    if plan.generator is None or total is None:
+        return (
+            "The generator's guarantee was not declared: the synthetic table's own privacy loss "
+            "comes on top and is not part of this statement."
+        )
+    sentence = (
+        f"The generator declared {describe(plan.generator.budget)} "
+        f"({plan.generator.relation.value} neighbours)"
+    )
+    if plan.generator.relation is not relation:
+        sentence += (
+            f", which is {describe(plan.generator.under(relation))} for {relation.value} neighbours"
+        )
+    return f"{sentence}; together with it the post-processed table satisfies {describe(total)}."
+
+
+def load_answers(path: str | Path) -> Answers:
+    """Read answers that :meth:`Answers.save` wrote.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, no answers file, of another version, or inconsistent with the plan
+        it carries.
+    """
+    content = read_json(path, "answers")
+    try:
+        return answers_from_dict(content)
+    except InputError as error:
+        raise FormatError(f"answers file {path}: {error}") from None
+
+
+def answers_from_dict(content: Mapping[str, Any]) -> Answers:
+    """The answers that :meth:`Answers.to_dict` wrote; strict."""
+    if content.get("format") != FORMAT:
+        raise FormatError(f"format: got {content.get('format')!r}, expected {FORMAT!r}.")
+    try:
+        plan = plan_from_dict(content["plan"])
+        answers = Answers(
+            plan=plan,
+            values=tuple(_integer(v) for v in content["values"]),
+            factors=tuple(_factor(f) for f in content["factors"]),
+            scales=tuple(_noise_scale(s) for s in content["scales"]),
+            private=content["private"] is True,
+            versions={str(k): str(v) for k, v in content["versions"].items()},
+        )
+        expected = answers.to_dict()
+    except (TypeError, KeyError, AttributeError):
+        raise FormatError("a value is missing or has the wrong type.") from None
+    if set(content) != set(expected):
+        odd = sorted(set(content) ^ set(expected))
+        raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
+    same_plan = content["plan_sha256"] == plan.sha256
+    if not (same_plan and content["mechanism"] == plan.noise.mechanism and _same_noise(answers)):
+        raise FormatError(
+            "its plan, hash, mechanism and noise scales do not belong together: the file was "
+            "edited or written by another version. Measure again, or use the version that wrote it."
+        )
+    return answers
+
+
+def _same_noise(answers: Answers) -> bool:
+    """Whether the noise is what the plan asks, but for another machine's last digits."""
+    noise = answers.plan.noise
+    own = np.array(answers.scales) / np.array(answers.steps, dtype=np.float64)
+    asked = np.array(noise.deviations) / np.array(noise.steps, dtype=np.float64)
+    return bool(np.allclose(own, asked, rtol=1e-6, atol=0))
+
+
+def _factor(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _LARGEST_FACTOR:
+        raise FormatError("factors: expected whole numbers above 0.")
+    return value
+
+
+def _noise_scale(value: object) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= MAX_SCALE:  # type: ignore[operator]
+        raise FormatError("scales: expected numbers above 0.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _integer(text: object) -> int:
+    if not isinstance(text, str) or len(text) > 60:
+        raise FormatError("values: expected whole numbers written as text.")
+    try:
+        return int(text)
+    except ValueError:
+        raise FormatError("values: expected whole numbers written as text.") from None

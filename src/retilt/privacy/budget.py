@@ -1,0 +1,233 @@
+"""Privacy budgets as values, and what the generator of the synthetic table declared."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from retilt.exceptions import InputError, PrivacyError
+from retilt.measures.base import Relation
+
+LEAST_DELTA = 1e-300
+"""Below this, fractions of delta lose digits in floats, and with them the proof."""
+
+
+def _check_positive(name: str, value: object) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]
+        raise InputError(
+            f"{name}: got {value!r}, expected a finite number above 0. To work without "
+            "privacy on data that needs none, see retilt.testing.insecure_measure."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP:
+    """epsilon-differential privacy; measured with discrete Laplace noise."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP:
+    """(epsilon, delta)-differential privacy; measured with discrete Gaussian noise."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check_positive("epsilon", self.epsilon)
+        _check_positive("delta", self.delta)
+        if not LEAST_DELTA <= self.delta < 1:
+            raise InputError(
+                f"delta: got {self.delta!r}, expected a number from {LEAST_DELTA:g} to below 1. "
+                "For less, use delta = 0 (pure DP)."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP:
+    """rho-zero-concentrated differential privacy; measured with discrete Gaussian noise."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_positive("rho", self.rho)
+
+
+Budget: TypeAlias = PureDP | ApproxDP | ZCDP
+
+
+def make_budget(
+    *, epsilon: float | None, delta: float | None, rho: float | None, rows: int | None
+) -> Budget:
+    """The budget of the options ``epsilon``, ``delta`` and ``rho``.
+
+    ``delta=None`` means ``1 / rows**2``; ``delta=0`` is pure DP; ``rho`` stands alone.
+
+    >>> make_budget(epsilon=1.0, delta=None, rho=None, rows=1000)
+    ApproxDP(epsilon=1.0, delta=1e-06)
+    >>> make_budget(epsilon=1.0, delta=0, rho=None, rows=None)
+    PureDP(epsilon=1.0)
+    """
+    if rho is not None:
+        if epsilon is not None or delta is not None:
+            raise InputError("rho: give either rho, or epsilon with delta, not both.")
+        return ZCDP(rho)
+    if epsilon is None:
+        raise InputError("epsilon: missing. Give epsilon (and perhaps delta), or rho.")
+    if delta is None:
+        if rows is None or rows < 2:
+            raise InputError("delta: its default 1 / rows**2 needs rows >= 2. Give delta, or rows.")
+        return ApproxDP(epsilon, 1 / rows**2)
+    if isinstance(delta, (int, float)) and not isinstance(delta, bool) and delta == 0:
+        return PureDP(epsilon)
+    return ApproxDP(epsilon, delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """The guarantee that the synthetic table's generator declared, on the same private data.
+
+    Attributes
+    ----------
+    budget
+        What it spent.
+    relation
+        Its neighbour relation.
+    """
+
+    budget: Budget
+    relation: Relation = Relation.REPLACE
+
+    def under(self, relation: Relation) -> Budget:
+        """The guarantee under ``relation``.
+
+        Replacing a row is removing one and adding another, so add/remove guarantees convert
+        by group privacy of size two: pure ``2 eps``; (eps, delta) ->
+        ``(2 eps, (1 + e^eps) delta)``; rho -> ``4 rho``. The reverse does not hold.
+
+        Raises
+        ------
+        PrivacyError
+            The generator's relation is replace-one and add/remove-one is wanted: its public
+            row count would be revealed.
+        """
+        if relation is self.relation:
+            return self.budget
+        if relation is Relation.ADD_REMOVE:
+            raise PrivacyError(
+                "generator: its guarantee is for replace-one neighbours, with a public row "
+                "count, and can't be turned into one for add/remove neighbours. Use "
+                "unit replace-one, or declare the generator's add/remove guarantee."
+            )
+        budget = self.budget
+        if isinstance(budget, PureDP):
+            return PureDP(2 * budget.epsilon)
+        if isinstance(budget, ZCDP):
+            return ZCDP(4 * budget.rho)
+        # At an epsilon of 700 the factor would overflow; with any usable delta it is past 1 long
+        # before that.
+        factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf
+        return ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta))
+
+
+def _cap(delta: float) -> float:
+    if delta >= 1:
+        raise PrivacyError(
+            "generator: converted to replace-one neighbours its delta reaches 1, which "
+            "promises nothing. Declare the generator's guarantee for replace-one neighbours."
+        )
+    return delta
+
+
+def zcdp_to_approx(rho: float, delta: float) -> float:
+    """An epsilon such that rho-zCDP implies (epsilon, delta)-DP: ``rho + 2 sqrt(rho ln(1/delta))``.
+
+    Source: Bun and Steinke (2016), proposition 1.3.
+
+    >>> round(zcdp_to_approx(0.02, 1e-6), 4)
+    1.0713
+    """
+    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def total_budget(own: Budget, generator: Generator | None, relation: Relation) -> Budget | None:
+    """Generator and post-processing together, or ``None`` where the generator is not declared.
+
+    Sums of (epsilon, delta) as the paper's composition proposition; rho adds where both have
+    it; a rho beside an (epsilon, delta) is converted at that delta.
+
+    >>> total_budget(ApproxDP(1, 1e-6), Generator(ApproxDP(3, 1e-6)), Relation.REPLACE)
+    ApproxDP(epsilon=4, delta=2e-06)
+    """
+    if generator is None:
+        return None
+    other = generator.under(relation)
+    if isinstance(own, ZCDP) and isinstance(other, ZCDP):
+        return ZCDP(own.rho + other.rho)
+    if isinstance(own, PureDP) and isinstance(other, PureDP):
+        return PureDP(own.epsilon + other.epsilon)
+    deltas = [b.delta for b in (own, other) if isinstance(b, ApproxDP)]
+    if not deltas:
+        # A pure guarantee is rho-zCDP with rho = epsilon**2 / 2 (Bun and Steinke, prop. 1.4).
+        return ZCDP(sum(b.rho if isinstance(b, ZCDP) else b.epsilon**2 / 2 for b in (own, other)))
+    spent = [_approx(b, deltas[0]) for b in (own, other)]
+    return ApproxDP(sum(e for e, _ in spent), _cap(sum(d for _, d in spent)))
+
+
+def _approx(budget: Budget, delta: float) -> tuple[float, float]:
+    if isinstance(budget, PureDP):
+        return budget.epsilon, 0.0
+    if isinstance(budget, ApproxDP):
+        return budget.epsilon, budget.delta
+    return zcdp_to_approx(budget.rho, delta), delta
+
+
+def describe(budget: Budget) -> str:
+    """The budget in symbols.
+
+    >>> describe(ApproxDP(1, 1e-6))
+    '(ε = 1, δ = 1e-06)-DP'
+    """
+    if isinstance(budget, PureDP):
+        return f"ε = {budget.epsilon:g} pure DP"
+    if isinstance(budget, ApproxDP):
+        return f"(ε = {budget.epsilon:g}, δ = {budget.delta:.3g})-DP"
+    return f"ρ = {budget.rho:g} zCDP"
+
+
+def budget_to_dict(budget: Budget) -> dict[str, object]:
+    """The budget as JSON."""
+    if isinstance(budget, PureDP):
+        return {"kind": "pure-dp", "epsilon": budget.epsilon}
+    if isinstance(budget, ApproxDP):
+        return {"kind": "approx-dp", "epsilon": budget.epsilon, "delta": budget.delta}
+    return {"kind": "zcdp", "rho": budget.rho}
+
+
+def budget_from_dict(content: object) -> Budget:
+    """The budget that :func:`budget_to_dict` wrote.
+
+    >>> budget_from_dict({"kind": "zcdp", "rho": 0.5})
+    ZCDP(rho=0.5)
+    """
+    kinds: dict[object, tuple[type[Budget], set[str]]] = {
+        "pure-dp": (PureDP, {"epsilon"}),
+        "approx-dp": (ApproxDP, {"epsilon", "delta"}),
+        "zcdp": (ZCDP, {"rho"}),
+    }
+    if not isinstance(content, dict) or content.get("kind") not in kinds:
+        raise InputError(
+            f"budget: got {content!r}, expected a kind of {', '.join(map(str, kinds))}."
+        )
+    maker, names = kinds[content["kind"]]
+    options = {k: v for k, v in content.items() if k != "kind"}
+    if set(options) != names:
+        raise InputError(f"budget: got {sorted(options)}, expected {sorted(names)}.")
+    return maker(**options)

@@ -1,0 +1,323 @@
+"""The plan: everything that will be released of the private table, decided without it.
+
+A plan is a contract between analyst and custodian. ``measure`` trusts nothing in it that
+matters for privacy: sensitivities and noise are computed anew from the measures, the schema,
+the scales and the budget; a plan that was edited can ask for other things, never for less noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from retilt.engines.files import atomic_output
+from retilt.exceptions import FormatError, InputError, WorkloadError
+from retilt.measures.base import Block
+from retilt.measures.marginals import Marginal
+from retilt.measures.moments import Basis, Moments
+from retilt.measures.queries import QuerySet
+from retilt.measures.workload import Measure
+from retilt.privacy.budget import (
+    Budget,
+    Generator,
+    budget_from_dict,
+    budget_to_dict,
+    total_budget,
+)
+from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
+from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit, unit_name
+from retilt.schema.columns import Schema
+from retilt.schema.formats import schema_from_dict, schema_to_dict
+
+FORMAT = "retilt-plan/1"
+
+_FRACTION = re.compile(r"([0-9]+)(?:/([0-9]+))?")
+_LARGEST = 2**40
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, how loud, with which noise, under which unit. Made by ``retilt.plan``.
+
+    Attributes
+    ----------
+    unit, budget, rows
+        The promise. ``rows`` is the public row count under replace-one, a guess under
+        add/remove.
+    generator
+        The synthetic table's declared guarantee, or ``None``.
+    basis
+        ``"centred"`` or ``"paper"``.
+    schema
+        Of the columns that are measured, in order of first mention.
+    measures
+        Resolved: bin edges and loudness fixed.
+    scales
+        One positive fraction for each measure.
+    count_scale
+        Of the noisy row count; ``None`` under replace-one.
+    expected
+        (S,) expected standard error of each statistic, with the synthetic table's answers
+        standing in for the real ones; ``None`` where undefined. For information only.
+    notes
+        Sentences for people: what was left out, clamped or rounded.
+    """
+
+    unit: Unit
+    budget: Budget
+    rows: int
+    generator: Generator | None
+    basis: Basis
+    schema: Schema
+    measures: tuple[Measure, ...]
+    scales: tuple[Fraction, ...]
+    count_scale: Fraction | None
+    expected: tuple[float | None, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+            raise InputError(f"rows: got {self.rows!r}, expected a whole number above 0.")
+        if not self.measures:
+            raise WorkloadError("workload: it names no measure. Name at least one.")
+        if len(self.scales) != len(self.measures):
+            raise InputError(f"scales: got {len(self.scales)} for {len(self.measures)} measures.")
+        if self.basis not in ("centred", "paper"):
+            raise InputError(f"basis: got {self.basis!r}, expected 'centred' or 'paper'.")
+        if (self.count_scale is None) != isinstance(self.unit, ReplaceOneRow):
+            raise InputError("count_scale: expected under add-remove, and only there.")
+        # A generator whose guarantee can't be added up is refused before anything is read.
+        total_budget(self.budget, self.generator, self.unit.relation)
+
+    @cached_property
+    def queries(self) -> QuerySet:
+        """The K distinct queries."""
+        return QuerySet(bind(self.measures, self.schema, self.basis, self.budget, self.unit))
+
+    @cached_property
+    def noise(self) -> NoisePlan:
+        """The noise of every released integer, computed anew from the plan's content."""
+        return plan_noise(self.queries, self.scales, self.count_scale, self.budget)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the row count is measured (it is private)."""
+        return isinstance(self.unit, AddRemoveOneRow)
+
+    def statistics_table(self) -> list[dict[str, Any]]:
+        """A row for each statistic: ``statistic`` and ``expected_standard_error``."""
+        expected = self.expected or (None,) * len(self.queries.statistics)
+        return [
+            {"statistic": s, "expected_standard_error": e}
+            for s, e in zip(self.queries.statistics, expected, strict=True)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        generator = None
+        if self.generator is not None:
+            generator = budget_to_dict(self.generator.budget)
+            generator["unit"] = self.generator.relation.value
+        return {
+            "format": FORMAT,
+            "unit": unit_name(self.unit),
+            "budget": budget_to_dict(self.budget),
+            "rows": self.rows,
+            "generator": generator,
+            "basis": self.basis,
+            "schema": schema_to_dict(self.schema),
+            "measures": [
+                {**_measure_to_dict(m), "scale": str(s)}
+                for m, s in zip(self.measures, self.scales, strict=True)
+            ],
+            "count_scale": None if self.count_scale is None else str(self.count_scale),
+            "statistics": self.statistics_table(),
+            "notes": list(self.notes),
+        }
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the plan's canonical JSON."""
+        text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write ``plan.json``; an existing file only with ``force``."""
+        write_json(path, self.to_dict(), force=force)
+
+
+def bind(
+    measures: tuple[Measure, ...], schema: Schema, basis: Basis, budget: Budget, unit: Unit
+) -> tuple[Block, ...]:
+    """The measures as blocks for a budget's norm and a unit's relation."""
+    norm, relation = norm_of(budget), unit.relation
+    return tuple(
+        m.bind(schema, basis=basis, norm=norm, relation=relation)
+        if isinstance(m, Moments)
+        else m.bind(schema, norm=norm, relation=relation)
+        for m in measures
+    )
+
+
+def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> None:
+    """Write a JSON file whole or not at all."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    with atomic_output(path, force=force) as temporary:
+        Path(temporary).write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: str | Path, what: str) -> dict[str, Any]:
+    """Read a JSON object; ``what`` names the kind of file in errors."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(f"{what} file {path}: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise FormatError(f"{what} file {path} is not JSON.") from None
+    if not isinstance(content, dict):
+        raise FormatError(f"{what} file {path}: expected a JSON object.")
+    return content
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a plan that :meth:`Plan.save` wrote.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, no plan, of another version, or malformed.
+    """
+    content = read_json(path, "plan")
+    try:
+        return plan_from_dict(content)
+    except InputError as error:
+        raise FormatError(f"plan file {path}: {error}") from None
+
+
+_KEYS = {
+    "format",
+    "unit",
+    "budget",
+    "rows",
+    "generator",
+    "basis",
+    "schema",
+    "measures",
+    "count_scale",
+    "statistics",
+    "notes",
+}
+
+
+def plan_from_dict(content: Mapping[str, Any]) -> Plan:
+    """The plan that :meth:`Plan.to_dict` wrote; strict."""
+    if content.get("format") != FORMAT:
+        raise FormatError(f"format: got {content.get('format')!r}, expected {FORMAT!r}.")
+    if set(content) != _KEYS:
+        odd = sorted(set(content) ^ _KEYS)
+        raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
+    try:
+        measures, scales = [], []
+        for entry in content["measures"]:
+            measures.append(_measure_from_dict(entry))
+            scales.append(_fraction(entry["scale"], "scale"))
+        raw_count = content["count_scale"]
+        plan = Plan(
+            unit=parse_unit(content["unit"]),
+            budget=budget_from_dict(content["budget"]),
+            rows=content["rows"],
+            generator=_generator_from_dict(content["generator"]),
+            basis=content["basis"],
+            schema=schema_from_dict(content["schema"]),
+            measures=tuple(measures),
+            scales=tuple(scales),
+            count_scale=None if raw_count is None else _fraction(raw_count, "count_scale"),
+            expected=tuple(_error(s["expected_standard_error"]) for s in content["statistics"]),
+            notes=tuple(str(n) for n in content["notes"]),
+        )
+        missing = [n for m in plan.measures for n in m.columns if n not in plan.schema]
+        if missing:
+            raise FormatError(f"schema: it lacks the columns {', '.join(map(repr, missing))}.")
+        if len(plan.expected) != len(plan.queries.statistics):
+            raise FormatError("statistics: they are not those of the measures.")
+    except (TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError):
+        raise FormatError("a value is missing or has the wrong type.") from None
+    return plan
+
+
+def _fraction(text: object, what: str) -> Fraction:
+    """A positive fraction written as text.
+
+    Digits only: ``Fraction`` also reads exponents, and '1e999999999' would ask for hours of work.
+    """
+    if not isinstance(text, str) or len(text) > 100:
+        raise FormatError(f"{what}: expected a fraction such as '3/4'.")
+    found = _FRACTION.fullmatch(text)
+    if found is None:
+        raise FormatError(f"{what}: got {text!r}, expected a fraction such as '3/4'.")
+    above, below = int(found[1]), int(found[2] or 1)
+    if not (0 < above <= _LARGEST * below and 0 < below <= _LARGEST):
+        raise FormatError(f"{what}: got {text!r}, expected a fraction above 0.")
+    return Fraction(above, below)
+
+
+def _error(value: object) -> float | None:
+    """An expected standard error: a finite number of at least 0, or null."""
+    if value is None:
+        return None
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise FormatError("expected_standard_error: expected null or a number of at least 0.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _generator_from_dict(content: object) -> Generator | None:
+    if content is None:
+        return None
+    if not isinstance(content, dict):
+        raise FormatError("generator: expected null or an object.")
+    budget = {k: v for k, v in content.items() if k != "unit"}
+    return Generator(budget_from_dict(budget), parse_unit(content.get("unit")).relation)
+
+
+def _measure_to_dict(measure: Measure) -> dict[str, Any]:
+    common = {"kind": measure.kind, "columns": list(measure.columns), "weight": measure.weight}
+    if isinstance(measure, Marginal):
+        edges = measure.edges or {}
+        return {**common, "edges": {n: list(e) for n, e in edges.items()}}
+    loudness = None if measure.loudness is None else str(measure.loudness)
+    return {**common, "order": measure.order, "loudness": loudness}
+
+
+def _measure_from_dict(entry: Mapping[str, Any]) -> Measure:
+    kind, columns, weight = entry["kind"], entry["columns"], entry["weight"]
+    good = isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)
+    if not good or len(set(columns)) != len(columns):
+        raise FormatError("columns: expected a list of distinct names.")
+    number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not number or not 0 < weight < math.inf:
+        raise FormatError(f"weight: got {weight!r}, expected a number above 0.")
+    extra = {"edges"} if kind == "marginal" else {"order", "loudness"}
+    if set(entry) != {"kind", "columns", "weight", "scale"} | extra:
+        raise FormatError(f"measure {kind!r}: keys missing or unknown.")
+    if kind == "marginal":
+        edges = {str(n): tuple(e) for n, e in entry["edges"].items()}
+        return Marginal(tuple(columns), weight=weight, edges=edges)
+    if kind not in ("moments", "correlation"):
+        raise FormatError(f"kind: got {kind!r}, expected moments, correlation or marginal.")
+    raw = entry["loudness"]
+    return Moments(
+        tuple(columns),
+        order=entry["order"],
+        statistics=kind,
+        weight=weight,
+        loudness=None if raw is None else _fraction(raw, "loudness"),
+    )

@@ -1,0 +1,180 @@
+"""From blocks and a budget to the noise of every integer sum.
+
+One vector is released: every block's sums, each scaled by its block's scale ``s_b`` and its
+own loudness in the block, so that one bound covers all of them:
+
+    L2:  Delta**2 = sum_b s_b**2 Delta_b**2          (Gaussian)
+    L1:  Delta    = sum_b s_b    Delta_b             (Laplace)
+
+Coordinate k is released as an integer: its integer sum times a factor f_k, plus integer noise
+of deviation sigma_k. One unit of the query at unit scale is ``f_k U_k`` integers (U_k the
+query's unit), so for a change d_k of the integer the scaled query changes by
+``s d_k / (f_k U_k)``; with ``sigma_k >= (Delta / mu) f_k U_k / s`` the sum of ``(d_k/sigma_k)^2``
+is at most mu**2. All of this is done in exact fractions and rounded up at the end, so the bound
+holds for the floats that are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from retilt.exceptions import PrivacyError
+from retilt.measures.base import Norm
+from retilt.measures.queries import QuerySet
+from retilt.privacy.accounting import (
+    LEAST_DEVIATION,
+    Calibration,
+    calibrate_approx,
+    calibrate_zcdp,
+)
+from retilt.privacy.budget import ApproxDP, Budget, PureDP
+from retilt.privacy.mechanism import MAX_SCALE
+
+
+def norm_of(budget: Budget) -> Norm:
+    """Laplace (L1) for pure DP, Gaussian (L2) otherwise."""
+    return 1 if isinstance(budget, PureDP) else 2
+
+
+def sqrt_up(value: Fraction) -> Fraction:
+    """A fraction at least the square root of ``value``, by less than 2**-60 of it.
+
+    >>> sqrt_up(Fraction(9))
+    Fraction(3, 1)
+    """
+    shift = 2 * max(0, 64 - value.numerator.bit_length() + value.denominator.bit_length())
+    scaled = math.ceil(value * 2**shift)
+    root = math.isqrt(scaled)
+    if root * root < scaled:
+        root += 1
+    return Fraction(root, 2 ** (shift // 2))
+
+
+def float_up(value: Fraction) -> float:
+    """The least float that is at least ``value``.
+
+    >>> float_up(Fraction(1, 10)) >= Fraction(1, 10)
+    True
+    """
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePlan:
+    """The noise of every released integer. The row count, where it is asked, comes last.
+
+    Attributes
+    ----------
+    norm
+        1: discrete Laplace of scale ``deviations``; 2: discrete Gaussian.
+    factors
+        (K [+ 1],) positive integers f_k.
+    deviations
+        (K [+ 1],) sigma_k (Gaussian) or b_k (Laplace) in the coordinate's own integers.
+    steps
+        (K [+ 1],) integers in one unit of the query at unit scale: ``f_k U_k``.
+    sensitivity
+        Delta of the scaled sums, rounded up.
+    calibration
+        ``None`` for Laplace.
+    """
+
+    norm: Norm
+    factors: tuple[int, ...]
+    deviations: tuple[float, ...]
+    steps: tuple[int, ...]
+    sensitivity: float
+    calibration: Calibration | None
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism's name in files."""
+        return "discrete-laplace" if self.norm == 1 else "discrete-gaussian"
+
+    @property
+    def deviation_per_scale(self) -> float:
+        """Deviation over scale: a Laplace variable of scale b has deviation ``sqrt(2) b``."""
+        return math.sqrt(2) if self.norm == 1 else 1.0
+
+
+def joint_sensitivity(
+    queries: QuerySet, scales: Sequence[Fraction], count_scale: Fraction | None, norm: Norm
+) -> Fraction:
+    """Delta**2 (L2) or Delta (L1) of all scaled sums, from the blocks' bounds.
+
+    A block that asks only part of its queries (the others are an earlier block's) keeps its
+    bound: leaving coordinates out can only shorten a difference. One that asks none costs
+    nothing. The count changes by at most 1 under add/remove, so it adds ``c**norm``.
+    """
+    total = Fraction(0)
+    for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):
+        if len(kept):
+            total += scale**norm * block.sensitivity()
+    if count_scale is not None:
+        total += count_scale**norm
+    return total
+
+
+def plan_noise(
+    queries: QuerySet, scales: Sequence[Fraction], count_scale: Fraction | None, budget: Budget
+) -> NoisePlan:
+    """The noise that makes the release of all sums satisfy ``budget``.
+
+    Raises
+    ------
+    PrivacyError
+        A scale is not positive, or the noise would be too large to draw safely.
+    """
+    if any(s <= 0 for s in scales) or (count_scale is not None and count_scale <= 0):
+        raise PrivacyError(
+            "scales: got one that is not above 0; every block needs a positive scale."
+        )
+    norm = norm_of(budget)
+    bound = joint_sensitivity(queries, scales, count_scale, norm)
+    loudness: list[Fraction] = []
+    units = list(queries.units)
+    for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):
+        own = block.scales
+        loudness.extend(scale * own[i] for i in kept)
+    if count_scale is not None:
+        loudness.append(count_scale)
+        units.append(1)
+    sensitivity = bound if norm == 1 else sqrt_up(bound)
+    base, calibration = _base_deviation(sensitivity, budget, coordinates=len(units))
+    factors, deviations, steps = [], [], []
+    for unit, loud in zip(units, loudness, strict=True):
+        in_units = base * unit / loud
+        if in_units > MAX_SCALE:
+            raise PrivacyError(
+                "noise: at this budget it would be too large for exact 64-bit sampling. "
+                "Use a larger epsilon (or rho)."
+            )
+        factor = max(1, math.ceil(LEAST_DEVIATION / in_units))
+        factors.append(factor)
+        deviations.append(float_up(in_units * factor))
+        steps.append(factor * unit)
+    return NoisePlan(
+        norm=norm,
+        factors=tuple(factors),
+        deviations=tuple(deviations),
+        steps=tuple(steps),
+        sensitivity=float_up(sensitivity),
+        calibration=calibration,
+    )
+
+
+def _base_deviation(
+    sensitivity: Fraction, budget: Budget, *, coordinates: int
+) -> tuple[Fraction, Calibration | None]:
+    """Noise scale of a scaled query: Delta / mu, or Delta / epsilon for Laplace."""
+    if isinstance(budget, PureDP):
+        return sensitivity / Fraction(budget.epsilon), None
+    if isinstance(budget, ApproxDP):
+        calibration = calibrate_approx(budget.epsilon, budget.delta, coordinates=coordinates)
+    else:
+        calibration = calibrate_zcdp(budget.rho)
+    return sensitivity / Fraction(calibration.distance), calibration

@@ -1,0 +1,165 @@
+"""Weights to rows: systematic and multinomial sampling, of any size.
+
+Weights are first put on a fixed grid, so that the last bits, in which engines and chunkings
+differ, hardly ever decide which rows are drawn. From there on systematic sampling is exact
+integer arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from retilt.exceptions import InputError
+from retilt.measures.base import FloatArray
+
+Method: TypeAlias = Literal["systematic", "multinomial"]
+
+GRID_BITS = 30
+"""Weights of mean 1 are whole multiples of 2**-30; 1e8 rows then sum to 2**57 at most."""
+
+MAX_ROWS = 2**31
+"""Most rows that can be drawn: products of two numbers of rows must fit in 63 bits."""
+
+
+def quantise(weights: ArrayLike) -> NDArray[np.int64]:
+    """Weights of mean 1 as whole multiples of 2**-30, rounded half up.
+
+    Parameters
+    ----------
+    weights
+        (N,) finite, zero or more, mean 1, N at most 2**31.
+
+    Returns
+    -------
+    (N,) int64
+        Their sum fits in an int64.
+
+    Raises
+    ------
+    InputError
+        If a weight is missing, infinite or negative, or the mean is not 1 to 1e-6.
+
+    Examples
+    --------
+    >>> quantise([0.5, 1.5])
+    array([ 536870912, 1610612736])
+    """
+    values = _checked(weights)
+    mean = float(values.mean())
+    if abs(mean - 1) > 1e-6:
+        raise InputError(f"weights: got a mean of {mean!r}, expected 1.")
+    return _on_grid(values)
+
+
+def _on_grid(values: FloatArray) -> NDArray[np.int64]:
+    return np.floor(values * 2.0**GRID_BITS + 0.5).astype(np.int64)
+
+
+def _checked(weights: ArrayLike) -> FloatArray:
+    values = np.asarray(weights)
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"weights: got {values.dtype} values, expected numbers.")
+    values = values.astype(np.float64)
+    if values.ndim != 1 or not 0 < values.size <= MAX_ROWS:
+        raise InputError(f"weights: got shape {values.shape}, expected (N,) with N at least 1.")
+    if not np.all(np.isfinite(values)):
+        raise InputError("weights: got a missing or infinite weight, expected finite numbers.")
+    if np.any(values < 0):
+        raise InputError("weights: got a negative weight, expected zero or more.")
+    if not np.any(values > 0):
+        raise InputError("weights: all are zero; at least one row must have a weight.")
+    return values
+
+
+def _check_rows(rows: object) -> int:
+    if isinstance(rows, (bool, np.bool_)) or not isinstance(rows, (int, np.integer)):
+        raise InputError(f"rows: got {rows!r}, expected a whole number of zero or more.")
+    if not 0 <= rows < MAX_ROWS:
+        raise InputError(f"rows: got {rows!r}, expected zero or more and less than {MAX_ROWS:,}.")
+    return int(rows)
+
+
+def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if seed is not None and not (whole and seed >= 0):
+        raise InputError(
+            f"seed: got {seed!r}, expected a whole number of zero or more, a NumPy Generator, "
+            "or None."
+        )
+    return np.random.default_rng(seed)
+
+
+def sample_rows(
+    weights: ArrayLike,
+    rows: int,
+    *,
+    method: Method = "systematic",
+    seed: int | np.random.Generator | None = None,
+) -> NDArray[np.int64]:
+    """Row numbers drawn in proportion to weights, in the table's order.
+
+    Parameters
+    ----------
+    weights
+        (N,) finite, zero or more, at least one positive; any scale. Below 2**-31 of the mean
+        a weight counts as zero.
+    rows
+        How many to draw, from zero on; more than N is fine.
+    method
+        ``"systematic"``: row i is drawn floor or ceil of ``rows * w_i / sum(w)`` times, and that
+        many times on average. ``"multinomial"``: independent draws.
+    seed
+        The same seed gives the same rows; None differs every time.
+
+    Returns
+    -------
+    (rows,) int64
+        Ascending row numbers, each as often as it was drawn.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> sample_rows([1, 0, 3], 4, seed=0)
+    array([0, 2, 2, 2])
+    """
+    count = _check_rows(rows)
+    values = _checked(weights)
+    generator = _generator(seed)
+    if method not in ("systematic", "multinomial"):
+        raise InputError(f"method: got {method!r}, expected 'systematic' or 'multinomial'.")
+    # The largest first: a sum of the largest floats is infinite.
+    values /= values.max()
+    grid = _on_grid(values / values.mean())
+    if method == "systematic":
+        return _systematic(grid, count, generator)
+    support = np.flatnonzero(grid)
+    times = generator.multinomial(count, grid[support] / grid.sum())
+    return np.repeat(support, times).astype(np.int64)
+
+
+def _systematic(
+    grid: NDArray[np.int64], rows: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Rows at the points (j * total + start) / rows, j = 0..rows-1, of the cumulated weights.
+
+    Cumulated weights are whole, so the points' whole parts decide. Written with the quotients
+    and remainders of total and start by rows, nothing exceeds 63 bits.
+    """
+    if rows == 0:
+        return np.empty(0, dtype=np.int64)
+    ends = np.cumsum(grid)
+    total = int(ends[-1])
+    step, step_rest = divmod(total, rows)
+    start, start_rest = divmod(int(generator.integers(total)), rows)
+    number = np.arange(rows, dtype=np.int64)
+    points = number * step + start + (number * step_rest + start_rest) // rows
+    return np.searchsorted(ends, points, side="right").astype(np.int64)

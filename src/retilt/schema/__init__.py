@@ -1,0 +1,3 @@
+"""What columns are (kinds, bounds, categories) and how their cells become numbers."""
+
+from __future__ import annotations

@@ -1,0 +1,414 @@
+"""The kernel: one pass over rows in chunks gives the normaliser, means and second moments.
+
+Nothing of size rows times queries is ever held. A product of columns is scored as the quadratic
+form z'Mz, its means are read off the weighted second moments of the columns, and only the
+Hessian multiplies products out, a chunk at a time. Indicators are looked up and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retilt.measures.base import Design, FloatArray, Indicators, Products
+from retilt.tilting.problem import CHUNK, Problem, totals
+
+Positions = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+_SAMPLE = 16384
+_WORTHWHILE = 1.5
+
+
+def _chunks(rows: int) -> Iterator[slice]:
+    for start in range(0, rows, CHUNK):
+        yield slice(start, min(start + CHUNK, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductPart:
+    """Products of columns that are not constant on the support.
+
+    ``columns`` is (d + 1, rows) with a last row of ones, so that number -1 means "no column".
+    """
+
+    columns: FloatArray
+    left: Positions
+    right: Positions
+    offset: FloatArray
+    factor: FloatArray
+    place: slice
+
+    def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
+        weighted = multipliers[self.place] * self.factor
+        form = np.zeros((self.columns.shape[0], self.columns.shape[0]))
+        np.add.at(form, (self.left, self.right), weighted)
+        constant = float(multipliers[self.place] @ self.offset)
+        for chunk in _chunks(scores.size):
+            columns = self.columns[:, chunk]
+            scores[chunk] += np.einsum("ij,ij->j", form @ columns, columns) + constant
+
+    def means(self, weights: FloatArray) -> FloatArray:
+        size = self.columns.shape[0]
+        moments = np.zeros((size, size))
+        for chunk in _chunks(weights.size):
+            columns = self.columns[:, chunk]
+            moments += (columns * weights[chunk]) @ columns.T
+        result: FloatArray = (
+            self.offset * moments[-1, -1] + self.factor * moments[self.left, self.right]
+        )
+        return result
+
+    def fill(self, out: FloatArray, chunk: slice, means: FloatArray) -> None:
+        """Centred query values of a chunk, one row a query."""
+        columns = self.columns[:, chunk]
+        for k in range(self.left.size):
+            np.multiply(columns[self.left[k]], columns[self.right[k]], out=out[k])
+        out *= self.factor[:, None]
+        out += (self.offset - means)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _CellPart:
+    """Cells of a partition, those without a row of the support left out."""
+
+    codes: Positions
+    size: int
+    place: slice
+
+    def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
+        scores += multipliers[self.place][self.codes]
+
+    def means(self, weights: FloatArray) -> FloatArray:
+        return totals(self.codes, weights, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a pass over the rows gives for a vector of multipliers.
+
+    Attributes
+    ----------
+    log_normaliser
+        Logarithm of the sum of ``base * exp(-multipliers . q)``.
+    weights
+        (rows,) of the compressed rows, sum 1.
+    means
+        (V,) of the varying queries under the weights.
+    ess
+        Effective sample size 1 / sum(w**2) over the rows before compression.
+    """
+
+    log_normaliser: float
+    weights: FloatArray
+    means: FloatArray
+    ess: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some rows of a problem.
+
+    Attributes
+    ----------
+    rows
+        (n,) ascending row numbers.
+    base
+        (n,) their weights, positive.
+    """
+
+    rows: Positions
+    base: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The support of a problem, or a sample of it, laid out for folding.
+
+    Rows of base weight zero are left out, rows with equal query vectors are merged, and
+    queries that are constant on the support are set apart: they can't be moved.
+
+    Attributes
+    ----------
+    support
+        (n,) row numbers in the problem.
+    base
+        (n,) their base weights, sum 1.
+    groups
+        (n,) number of the merged row that each belongs to, or None if none was merged.
+    merged
+        (rows,) base weights of the merged rows.
+    spread
+        (rows,) sum of the squared shares of a merged row's members (1 for a single row).
+    varying
+        (K,) whether a query takes more than one value on the support.
+    constants
+        (K,) the value of each constant query; 0 for the varying ones.
+    """
+
+    support: Positions
+    base: FloatArray
+    groups: Positions | None
+    merged: FloatArray
+    spread: FloatArray
+    varying: Mask
+    constants: FloatArray
+    products: tuple[_ProductPart, ...]
+    cells: tuple[_CellPart, ...]
+
+    @property
+    def parts(self) -> tuple[_ProductPart | _CellPart, ...]:
+        """All parts that hold a varying query."""
+        return (*self.products, *self.cells)
+
+    @classmethod
+    def of(cls, problem: Problem, sample: Sample | None = None) -> Rows:
+        """Lay out the rows of a problem, or those of a sample."""
+        if sample is None:
+            support = np.flatnonzero(problem.base > 0)
+            base = problem.base[support]
+        else:
+            support, base = sample.rows, sample.base
+        base = base / base.sum()
+        designs = [_restricted(design, support, problem.rows) for design in problem.designs]
+        groups, first = _merge(designs, support.size)
+        if groups is None:
+            merged, spread = base, np.ones(base.size)
+        else:
+            merged = totals(groups, base, first.size)
+            spread = totals(groups, (base / merged[groups]) ** 2, first.size)
+            designs = [_restricted(design, first, support.size) for design in designs]
+        parts = [_analyse(design) for design in designs]
+        varying = np.concatenate([part[0] for part in parts])
+        constants = np.concatenate([part[1] for part in parts])
+        products, cells = _layout(designs, [part[0] for part in parts])
+        return cls(support, base, groups, merged, spread, varying, constants, products, cells)
+
+    @property
+    def base_ess(self) -> float:
+        """Effective sample size of the base weights."""
+        return float(1 / np.sum(self.base**2))
+
+    def fold(self, multipliers: FloatArray) -> Fold:
+        """Weights and means at (V,) multipliers of the varying queries.
+
+        The largest exponent is taken out before exponentiating, so that no multiplier,
+        however large, overflows.
+        """
+        scores = np.zeros(self.merged.size)
+        for part in self.parts:
+            part.add_scores(scores, multipliers)
+        np.negative(scores, out=scores)
+        scores += np.log(self.merged)
+        top = float(scores.max())
+        scores -= top
+        # exp(-745) is the smallest number; below -700 a row's weight is nothing.
+        np.maximum(scores, -700.0, out=scores)
+        weights = np.exp(scores, out=scores)
+        total = float(weights.sum())
+        weights /= total
+        ess = float(1 / np.sum(weights**2 * self.spread))
+        return Fold(top + float(np.log(total)), weights, self.means(weights), ess)
+
+    def means(self, weights: FloatArray) -> FloatArray:
+        """(V,) means of the varying queries under weights of the merged rows."""
+        result = np.empty(int(np.count_nonzero(self.varying)))
+        for part in self.parts:
+            result[part.place] = part.means(weights)
+        return result
+
+    def covariance(self, fold: Fold) -> FloatArray:
+        """(V, V) covariance of the varying queries under the weights of a fold."""
+        size = fold.means.size
+        result: FloatArray = np.zeros((size, size))
+        self._add_products(result, fold)
+        for position, part in enumerate(self.cells):
+            share = fold.means[part.place]
+            block = result[part.place, part.place]
+            block[np.diag_indices_from(block)] = share
+            block -= np.outer(share, share)
+            for other in self.cells[:position]:
+                pairs = part.codes * other.size + other.codes
+                joint = totals(pairs, fold.weights, part.size * other.size)
+                joint = joint.reshape(part.size, other.size)
+                joint -= np.outer(share, fold.means[other.place])
+                result[part.place, other.place] = joint
+                result[other.place, part.place] = joint.T
+        return result
+
+    def _add_products(self, result: FloatArray, fold: Fold) -> None:
+        if not self.products:
+            return
+        count = sum(part.left.size for part in self.products)
+        roots = np.sqrt(fold.weights)
+        buffer = np.empty((count, min(CHUNK, fold.weights.size)))
+        inner = np.zeros((count, count))
+        mixed = [np.zeros((count, part.size)) for part in self.cells]
+        for chunk in _chunks(fold.weights.size):
+            values = buffer[:, : chunk.stop - chunk.start]
+            if values.shape[1] < buffer.shape[1]:
+                values = np.empty(values.shape)
+            start = 0
+            for part in self.products:
+                stop = start + part.left.size
+                part.fill(values[start:stop], chunk, fold.means[part.place])
+                start = stop
+            values *= roots[chunk]
+            inner += values @ values.T
+            if self.cells:
+                values *= roots[chunk]
+                for cells, cross in zip(self.cells, mixed, strict=True):
+                    codes = cells.codes[chunk]
+                    for k in range(count):
+                        cross[k] += totals(codes, values[k], cells.size)
+        places = np.concatenate([np.arange(p.place.start, p.place.stop) for p in self.products])
+        result[np.ix_(places, places)] = inner
+        for cells, cross in zip(self.cells, mixed, strict=True):
+            result[places, cells.place] = cross
+            result[cells.place, places] = cross.T
+
+    def expand(self, weights: FloatArray, rows: int) -> FloatArray:
+        """(N,) weights of the problem's rows from those of the merged rows.
+
+        A merged row's weight is shared out in proportion to the base weights.
+        """
+        result: FloatArray = np.zeros(rows)
+        if self.groups is None:
+            result[self.support] = weights
+        else:
+            result[self.support] = self.base * (weights / self.merged)[self.groups]
+        return result
+
+
+def _restricted(design: Design, rows: Positions, total: int) -> Design:
+    if rows.size == total:
+        return design
+    if isinstance(design, Indicators):
+        return Indicators(design.codes[rows], design.size)
+    return Products(design.values[rows], design.left, design.right, design.offset, design.factor)
+
+
+def _identifying(designs: list[Design], rows: Positions | slice) -> Iterator[NDArray[np.uint64]]:
+    """Bits of every column that a query reads; rows equal in all of them have equal queries."""
+    for design in designs:
+        if isinstance(design, Indicators):
+            yield design.codes[rows].astype(np.uint64)
+            continue
+        used = np.unique(np.concatenate([design.left, design.right]))
+        for column in used[used >= 0]:
+            # Adding zero turns -0.0 into 0.0, which has other bits but is the same value.
+            yield (design.values[rows, column] + 0.0).view(np.uint64)
+
+
+def _hashes(designs: list[Design], rows: Positions | slice, count: int) -> NDArray[np.uint64]:
+    """One number a row: multiply, shift, exclusive or, in wrap-around 64-bit arithmetic."""
+    result = np.full(count, 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for bits in _identifying(designs, rows):
+        result ^= bits
+        result *= np.uint64(0xFF51AFD7ED558CCD)
+        result ^= result >> np.uint64(32)
+        result *= np.uint64(0xC4CEB9FE1A85EC53)
+        result ^= result >> np.uint64(29)
+    return result
+
+
+def _merge(designs: list[Design], rows: int) -> tuple[Positions | None, Positions]:
+    """Group number of every row and the first row of each group; None if hardly any repeat."""
+    nothing = (None, np.arange(0))
+    if rows > _SAMPLE:
+        sample = np.linspace(0, rows - 1, _SAMPLE).astype(np.intp)
+        distinct = np.unique(_hashes(designs, sample, _SAMPLE)).size
+        # G equal groups show about s**2 / 2G repetitions among s sampled rows.
+        if 2 * (_SAMPLE - distinct) * rows < _WORTHWHILE * _SAMPLE**2:
+            return nothing
+    _, first, groups = np.unique(
+        _hashes(designs, slice(None), rows), return_index=True, return_inverse=True
+    )
+    if first.size * _WORTHWHILE > rows:
+        return nothing
+    for bits in _identifying(designs, slice(None)):
+        if not np.array_equal(bits, bits[first][groups]):
+            return nothing
+    return groups.astype(np.intp), first.astype(np.intp)
+
+
+def _analyse(design: Design) -> tuple[Mask, FloatArray]:
+    """Which queries vary over the rows, and the value of those that do not."""
+    if isinstance(design, Indicators):
+        counts = np.bincount(design.codes, minlength=design.size)
+        full = counts == design.codes.size
+        return (counts > 0) & ~full, full.astype(np.float64)
+    varying = np.zeros(design.left.size, dtype=np.bool_)
+    constants = np.zeros(design.left.size)
+    for k in range(design.left.size):
+        varying[k], constants[k] = _product_varies(design, k)
+    return varying, constants
+
+
+def _product_varies(design: Products, k: int) -> tuple[bool, float]:
+    rows = design.values.shape[0]
+    first = float(product_values(design, k, slice(0, 1))[0])
+    # Almost every query shows a second value among its first few rows.
+    size = 64
+    start = 0
+    while start < rows and design.factor[k] != 0:
+        if np.any(differs(product_values(design, k, slice(start, start + size)), first)):
+            return True, 0.0
+        start += size
+        size = CHUNK
+    return False, float(design.offset[k] + design.factor[k] * first)
+
+
+def product_values(design: Products, k: int, rows: slice) -> FloatArray:
+    """Product k on some rows, before offset and factor."""
+    ends = [int(c) for c in (design.left[k], design.right[k]) if c >= 0]
+    result: FloatArray = np.prod(design.values[rows][:, ends], axis=1)
+    return result
+
+
+def differs(values: FloatArray, constant: float) -> Mask:
+    """Which values are another than ``constant``, by more than its rounding.
+
+    A variance that is all rounding would make a query's multiplier run away.
+    """
+    result: Mask = np.abs(values - constant) > 1e-13 * abs(constant)
+    return result
+
+
+def _layout(
+    designs: list[Design], varying: list[Mask]
+) -> tuple[tuple[_ProductPart, ...], tuple[_CellPart, ...]]:
+    products: list[_ProductPart] = []
+    cells: list[_CellPart] = []
+    start = 0
+    for design, keep in zip(designs, varying, strict=True):
+        place = slice(start, start + int(np.count_nonzero(keep)))
+        start = place.stop
+        if place.start == place.stop:
+            continue
+        if isinstance(design, Indicators):
+            number = np.cumsum(keep) - 1
+            cells.append(
+                _CellPart(number[design.codes].astype(np.intp), place.stop - place.start, place)
+            )
+        else:
+            products.append(_product_part(design, keep, place))
+    return tuple(products), tuple(cells)
+
+
+def _product_part(design: Products, keep: Mask, place: slice) -> _ProductPart:
+    left, right = design.left[keep], design.right[keep]
+    used = np.unique(np.concatenate([left, right]))
+    used = used[used >= 0]
+    columns = np.empty((used.size + 1, design.values.shape[0]))
+    columns[-1] = 1.0
+    for number, column in enumerate(used):
+        columns[number] = design.values[:, column]
+    renumber = np.full(design.values.shape[1] + 1, used.size, dtype=np.intp)
+    renumber[used] = np.arange(used.size)
+    return _ProductPart(
+        columns, renumber[left], renumber[right], design.offset[keep], design.factor[keep], place
+    )

@@ -1,0 +1,301 @@
+"""Follow the tilt from the base weights towards the answers, and say where to stop.
+
+The trade-off goes from so large that nothing moves down by a factor at a time, each point
+started from the last. Stein's unbiased risk estimate says which point has the smallest error
+of the measures, a floor on the effective sample size says which are allowed, and where the
+support can't reach the answers at all, the statistics that the user asked for decide.
+
+A long table is followed on a fixed sample of its rows and finished on all of them. The sample's
+answers are shifted by the difference of the base means between sample and table, so that it
+has to make the same move: without that, the sampling error of its means would swamp the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from retilt.exceptions import InputError
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Rows
+from retilt.tilting.points import (
+    FINAL_GAP,
+    FINAL_STEPS,
+    INFEASIBLE_SURE,
+    Judge,
+    Predict,
+    Rule,
+    Stop,
+    Walker,
+)
+from retilt.tilting.problem import Problem
+from retilt.tilting.reduction import Reduced
+from retilt.tilting.sample import sampled
+from retilt.tilting.solution import PathPoint, Solution, Status
+from retilt.tilting.solvers import Verdict, drive
+from retilt.tilting.solvers.newton import Newton, State, with_hessian
+
+Tell: TypeAlias = Callable[[PathPoint], object]
+
+_FACTOR = 2.0
+_MAX_POINTS = 48
+_MOVES = 4
+
+
+def _ended(stops: list[Stop], queries: int) -> bool:
+    """Whether nothing is to be gained further down the path."""
+    points = [stop.point for stop in stops]
+    last = points[-1]
+    if len(points) > 3 and all(stop.deep for stop in stops[-3:]):
+        return True
+    best = min(range(len(points)), key=lambda i: points[i].sure)
+    past = len(points) - 1 - best
+    if past >= 8 or (past >= 4 and last.sure - points[best].sure >= max(1.0, 0.02 * queries)):
+        return True
+    if len(points) < 5:
+        return False
+    # Saturated: every answer that can be followed is followed.
+    early = points[-4]
+    return last.trace - early.trace < 5e-3 * last.trace and early.misfit - last.misfit < 0.02
+
+
+def _follow(walker: Walker, tell: Tell) -> tuple[list[Stop], bool]:
+    """Points from the base weights downwards, and whether the solver gave up on the next."""
+    stop = walker.base()
+    stops = [stop.light()]
+    tell(stop.point)
+    eta = walker.first_eta(stop.state)
+    while eta > 0 and len(stops) < _MAX_POINTS and not _ended(stops, walker.reduced.queries):
+        stop = walker.at(eta, stop.state, peak=stop.peak)
+        if stop.verdict is not Verdict.CONVERGED:
+            return stops, True
+        stops.append(stop.light())
+        tell(stop.point)
+        eta /= _FACTOR
+    return stops, False
+
+
+def _peak(stops: Sequence[Stop], eta: float) -> float:
+    """Largest trace at trade-offs from ``eta`` upwards."""
+    return max((stop.peak for stop in stops if stop.point.eta >= eta), default=0.0)
+
+
+def _refine(walker: Walker, stops: list[Stop], rule: Rule, tell: Tell) -> list[Stop]:
+    """Two rounds of bisection (in log eta) on both sides of the best point."""
+    for _ in range(2):
+        best = rule.best(stops)
+        where = stops.index(best)
+        if best.point.eta == np.inf:
+            return stops
+        added = []
+        for near in (where - 1, where + 1):
+            if near == 0 or near >= len(stops):
+                continue
+            eta = math.sqrt(best.point.eta * stops[near].point.eta)
+            stop = walker.at(eta, best.state, peak=_peak(stops, eta))
+            if stop.verdict is Verdict.CONVERGED:
+                added.append(stop.light())
+                tell(stop.point)
+        stops = sorted([*stops, *added], key=lambda stop: -stop.point.eta)
+    return stops
+
+
+def _settle(full: Walker, sample: Sequence[Stop], rule: Rule, tell: Tell) -> list[Stop]:
+    """Points on all rows near the best one of the sample, until no neighbour is better."""
+    stops = [full.base()]
+    start = rule.best(sample)
+    eta = start.point.eta
+    if eta == np.inf:
+        return stops
+    state = _carried(full, start)
+    wanted = [eta]
+    for _ in range(_MOVES + 1):
+        for eta in wanted:
+            stop = full.at(eta, state, peak=_peak(sample, eta))
+            stops.append(stop)
+            tell(stop.point)
+        best = rule.best(stops[1:])
+        if rule.cost(best) == np.inf:
+            # Under the floor, or too far for the solver: back towards the base weights.
+            best = max(stops[1:], key=lambda other: other.point.eta)
+            steps = [_FACTOR]
+        else:
+            steps = [_FACTOR, 1 / _FACTOR]
+        if best.verdict is Verdict.CONVERGED:
+            state = best.state
+        known = [other.point.eta for other in stops]
+        near = [best.point.eta * step for step in steps]
+        wanted = [eta for eta in near if not np.isclose(eta, known, rtol=1e-6).any()]
+    return stops
+
+
+def _carried(full: Walker, start: Stop) -> State:
+    """A start on all rows from a sample's point: its multipliers, or half, or none of them.
+
+    Multipliers that insist on a cell of a few rows may meet other rows in the whole table.
+    """
+    states = [
+        full.state(start.point.eta, share * start.state.multipliers) for share in (1.0, 0.5, 0.0)
+    ]
+    return min(states, key=lambda state: state.value)
+
+
+def _descend(walker: Walker, stop: Stop) -> Stop:
+    """The point solved to rounding; moved back a little if that took it under the floor."""
+    final = walker.finish(stop)
+    for _ in range(40):
+        if final.point.allowed or final.verdict is not Verdict.CONVERGED:
+            return final
+        final = walker.finish(walker.at(final.point.eta * 1.05, final.state, peak=final.peak))
+    return walker.base()
+
+
+def _check_min_ess(min_ess: float | None, base_ess: float) -> None:
+    if min_ess is None:
+        return
+    if isinstance(min_ess, bool) or not isinstance(min_ess, (int, float, np.number)):
+        raise InputError(f"min_ess: got {min_ess!r}, expected a positive number or None.")
+    if not (0 < min_ess <= base_ess * (1 + 1e-9)):
+        raise InputError(
+            f"min_ess: got {min_ess!r}, expected a positive number of at most {base_ess:.6g}, the "
+            "effective sample size of the base weights."
+        )
+
+
+def fit_path(
+    problem: Problem,
+    predict: Predict,
+    *,
+    min_ess: float | None = None,
+    on_step: Callable[[PathPoint], object] | None = None,
+) -> Solution:
+    """Weights at the trade-off where the measures' estimated error is smallest.
+
+    Parameters
+    ----------
+    problem
+        Queries, answers, noise, base weights.
+    predict
+        From (K,) answers to the (S,) statistics that the user asked for; NaN where undefined.
+        It decides only where the support can't reach the answers.
+    min_ess
+        Floor of the effective sample size; None for a twentieth of it per effective parameter,
+        but no more than a quarter of the base weights' own.
+    on_step
+        Called with every point of the path.
+
+    Returns
+    -------
+    Solution
+        With its certificate, its status and the path.
+
+    Raises
+    ------
+    InputError
+        If more than 3,000 queries vary over the rows, or ``min_ess`` is out of range.
+    """
+    tell = on_step or (lambda point: None)
+    whole = Rows.of(problem)
+    _check_min_ess(min_ess, whole.base_ess)
+    judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess)
+    full = Walker.of(problem, whole, judge, whole)
+    rows = sampled(problem, whole)
+    walker = full if rows is whole else Walker.of(problem, rows, judge, whole)
+    stops, broken = _follow(walker, tell)
+    insistent = stops[-1].means
+    rule = Rule.of(stops, walker.reduced.queries)
+    stops = _refine(walker, stops, rule, tell)
+    best, visited = rule.best(stops), stops
+    # Where the solver gave up, the path may have ended before the best point.
+    cut = broken and best is stops[-1]
+    if walker is not full:
+        rule, settled = _on_all_rows(full, stops, rule, tell)
+        best, visited = rule.best(settled), [*stops, *settled[1:]]
+        cut |= best is settled[0] and any(s.verdict is not Verdict.CONVERGED for s in settled)
+    final = _descend(full, best)
+    status = _status(final, visited, rule, problem.queries, cut=cut)
+    return _solution(problem, full.reduced, final, visited, insistent, status)
+
+
+def _on_all_rows(
+    full: Walker, stops: list[Stop], rule: Rule, tell: Tell
+) -> tuple[Rule, list[Stop]]:
+    """Points on all rows, and the rule that holds there."""
+    settled = _settle(full, stops, rule, tell)
+    if rule.infeasible or not Rule.of(settled, full.reduced.queries).infeasible:
+        return rule, settled
+    rule = Rule(infeasible=True)
+    return rule, _settle(full, stops, rule, tell)
+
+
+def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, cut: bool) -> Status:
+    lowest = min(visited, key=lambda stop: stop.point.sure).point
+    if rule.infeasible:
+        # Below the floor the answers may be in reach.
+        reached = lowest.sure <= INFEASIBLE_SURE * queries
+        return Status.FLOOR_REACHED if reached else Status.INFEASIBLE_MEASURES
+    if cut or final.verdict is not Verdict.CONVERGED:
+        return Status.ITERATION_LIMIT
+    if not lowest.allowed and lowest.sure < final.point.sure - 0.01:
+        return Status.FLOOR_REACHED
+    return Status.CONVERGED
+
+
+def _solution(
+    problem: Problem,
+    reduced: Reduced,
+    final: Stop,
+    visited: Sequence[Stop],
+    insistent: FloatArray,
+    status: Status,
+) -> Solution:
+    weights = reduced.rows.expand(final.state.fold.weights, problem.rows)
+    chosen = replace(final.point, chosen=True)
+    others = [s.point for s in visited if s.point.eta != chosen.eta or s.point.rows != chosen.rows]
+    return Solution(
+        eta=chosen.eta,
+        multipliers=reduced.lift(final.state.multipliers, chosen.eta),
+        weights=weights,
+        ess=float(1 / np.sum(weights**2)),
+        before=problem.means(problem.base),
+        after=problem.means(weights),
+        insistent=insistent.copy(),
+        answers=problem.answers,
+        covariance=problem.covariance,
+        trace=chosen.trace,
+        sure=chosen.sure,
+        path=tuple(sorted([*others, chosen], key=lambda point: -point.eta)),
+        status=status,
+    )
+
+
+def fit_at(problem: Problem, eta: float) -> Solution:
+    """Weights at one trade-off, without a path; 0 asks for the answers exactly.
+
+    Parameters
+    ----------
+    problem
+        Queries, answers, noise, base weights.
+    eta
+        Zero or more. At zero the answers must be means of the support's inner points.
+
+    Raises
+    ------
+    InputError
+        If ``eta`` is negative or not finite.
+    """
+    if not (0 <= eta < np.inf):
+        raise InputError(f"eta: got {eta!r}, expected a finite number of at least 0.")
+    rows = Rows.of(problem)
+    before = problem.means(problem.base)
+    judge = Judge.of(problem, lambda answers: answers, before, rows, None)
+    walker = Walker.of(problem, rows, judge, rows)
+    start = np.zeros(walker.reduced.answers.size)
+    state, verdict = drive(Newton(FINAL_GAP), walker.reduced, eta, start, limit=FINAL_STEPS)
+    stop = walker.stop(eta, with_hessian(walker.reduced, state), verdict)
+    status = Status.CONVERGED if verdict is Verdict.CONVERGED else Status.ITERATION_LIMIT
+    return _solution(problem, walker.reduced, stop, [stop], stop.means, status)

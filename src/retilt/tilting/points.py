@@ -1,0 +1,219 @@
+"""Points of the path: solve at one trade-off, judge the result, choose among points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Rows
+from retilt.tilting.problem import Problem
+from retilt.tilting.reduction import Reduced, reduce
+from retilt.tilting.solution import PathPoint
+from retilt.tilting.solvers import Verdict, drive
+from retilt.tilting.solvers.newton import Newton, State, effective_parameters, with_hessian
+
+Predict: TypeAlias = Callable[[FloatArray], FloatArray]
+
+INFEASIBLE_SURE = 10.0
+"""Smallest risk estimate per query above which the support can't reach the answers."""
+
+_POWER_SEED = 20_240_229
+_POWER_STEPS = 30
+
+POINT_STEPS = 60
+FINAL_STEPS = 200
+FINAL_GAP = 1e-20
+"""Nats. Far below what anybody needs, so that rounding alone tells two machines' weights apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A point of the path with what is needed to go on from it.
+
+    ``peak`` is the largest trace met on the way from the base weights: where the weights gather
+    on a few rows the trace falls again, and the floor must not fall with it. ``deep`` says that
+    the effective sample size is below the user's floor and the default one.
+    """
+
+    point: PathPoint
+    means: FloatArray
+    state: State
+    peak: float = 0.0
+    deep: bool = False
+    verdict: Verdict = Verdict.CONVERGED
+
+    def light(self) -> Stop:
+        """Without the Hessian, which is too large to keep for every point."""
+        return replace(self, state=replace(self.state, hessian=None, system=None, fresh=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What a point is judged by, besides its own risk estimate.
+
+    ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size.
+    """
+
+    predict: Predict
+    aim: FloatArray
+    base_error: FloatArray
+    before: FloatArray
+    base_ess: float
+    min_ess: float | None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        predict: Predict,
+        before: FloatArray,
+        rows: Rows,
+        min_ess: float | None,
+    ) -> Judge:
+        """From the problem, its statistics and its base means."""
+        aim = np.asarray(predict(problem.answers), dtype=np.float64)
+        base_error = np.abs(np.asarray(predict(before), dtype=np.float64) - aim)
+        return cls(predict, aim, base_error, before, rows.base_ess, min_ess)
+
+    def floor(self, trace: float) -> float:
+        """Smallest effective sample size allowed with so many effective parameters."""
+        return self.default_floor(trace) if self.min_ess is None else self.min_ess
+
+    def default_floor(self, trace: float) -> float:
+        """The floor where the user gave none: 20 rows a parameter, at most a quarter of all."""
+        # Any move at all spends a parameter.
+        return min(20 * max(1.0, trace), self.base_ess / 4)
+
+    def predicted_error(self, means: FloatArray) -> float:
+        """Distance of the statistics from the answers'; undefined ones count as unchanged."""
+        error = np.abs(np.asarray(self.predict(means), dtype=np.float64) - self.aim)
+        error = np.where(np.isfinite(error), error, self.base_error)
+        return float(np.sum(error[np.isfinite(self.base_error)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    """Computes points of the path on some rows.
+
+    ``shift`` (V,) is what the rows' base means lack to those of the whole table.
+    """
+
+    reduced: Reduced
+    judge: Judge
+    shift: FloatArray
+
+    @classmethod
+    def of(cls, problem: Problem, rows: Rows, judge: Judge, whole: Rows) -> Walker:
+        """For all rows, or for a sample of them with its answers shifted."""
+        shift = judge.before[rows.varying] - rows.means(rows.merged)
+        if rows is whole:
+            shift[:] = 0
+        answers = problem.answers.copy()
+        answers[rows.varying] -= shift
+        return cls(reduce(problem, rows, answers), judge, shift)
+
+    def state(self, eta: float, multipliers: FloatArray) -> State:
+        """The solver's state at given (V,) multipliers, nothing solved."""
+        return Newton(0.0).init(self.reduced, eta, multipliers)
+
+    def base(self) -> Stop:
+        """The base weights: an infinite trade-off."""
+        start = np.zeros(self.reduced.answers.size)
+        # Any finite trade-off will do for a state with zero multipliers.
+        return self.stop(np.inf, self.state(1.0, start), Verdict.CONVERGED)
+
+    def first_eta(self, base: State) -> float:
+        """Trade-off so large that nothing moves yet; zero if nothing can move at all.
+
+        Ten times the top eigenvalue of (H, S), and at least ten times the deviation of the
+        first order's scores: answers a million deviations away would else empty the table at
+        the first point.
+        """
+        noise = self.reduced.covariance
+        size = self.reduced.answers.size
+        if size == 0:
+            return 0.0
+        hessian = self.reduced.rows.covariance(base.fold)
+        pull = noise.solve(base.fold.means - self.reduced.answers)
+        scores = math.sqrt(max(0.0, float(pull @ hessian @ pull)))
+        # Power iteration: a tenth of the eigenvalue would do. In units of the noise.
+        vector = np.random.default_rng(_POWER_SEED).normal(size=size) / noise.deviations
+        top = 0.0
+        for _ in range(_POWER_STEPS):
+            length = math.sqrt(float(vector @ noise.times(vector)))
+            vector = noise.solve(hessian @ (vector / length))
+            growth = math.sqrt(float(vector @ noise.times(vector)))
+            top = growth
+            if growth == 0:
+                break
+        return 10 * max(top, scores)
+
+    def at(self, eta: float, start: State | FloatArray, *, peak: float = 0.0) -> Stop:
+        """Solve at one trade-off to a thousandth of the answers' noise.
+
+        ``peak`` is the largest trace met on the way here.
+        """
+        newton = Newton(1e-6 * self.reduced.queries / (2 * eta))
+        state, verdict = drive(newton, self.reduced, eta, start, limit=POINT_STEPS)
+        return self.stop(eta, with_hessian(self.reduced, state), verdict, peak=peak)
+
+    def finish(self, stop: Stop) -> Stop:
+        """Solve a point to rounding."""
+        eta = stop.point.eta
+        if eta == np.inf:
+            return stop
+        newton = Newton(FINAL_GAP)
+        state, verdict = drive(newton, self.reduced, eta, stop.state, limit=FINAL_STEPS)
+        state = with_hessian(self.reduced, state)
+        return self.stop(eta, state, verdict, peak=stop.peak)
+
+    def stop(self, eta: float, state: State, verdict: Verdict, *, peak: float = 0.0) -> Stop:
+        """Judge a state of the solver."""
+        reduced, rows = self.reduced, self.reduced.rows
+        means = self.judge.before.copy()
+        means[rows.varying] = state.fold.means + self.shift
+        trace = 0.0
+        if eta < np.inf and state.hessian is not None:
+            trace = effective_parameters(reduced, state.hessian, eta)
+        peak = max(peak, trace)
+        misfit = reduced.misfit(state.fold.means)
+        point = PathPoint(
+            eta=eta,
+            misfit=misfit / reduced.queries,
+            sure=misfit - reduced.queries + 2 * trace,
+            ess=state.fold.ess * self.judge.base_ess / rows.base_ess,
+            floor=self.judge.floor(peak),
+            trace=trace,
+            predicted_error=self.judge.predicted_error(means),
+            rows=rows.base.size,
+        )
+        deep = point.ess < min(point.floor, self.judge.default_floor(peak))
+        return Stop(point, means, state, peak, deep, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which point to take: by the risk estimate, or by the statistics where that is hopeless."""
+
+    infeasible: bool
+
+    @classmethod
+    def of(cls, stops: Sequence[Stop], queries: int) -> Rule:
+        """The risk estimate, unless even its smallest value says that the answers are far."""
+        by_risk = cls(infeasible=False)
+        return cls(by_risk.cost(by_risk.best(stops)) > INFEASIBLE_SURE * queries)
+
+    def cost(self, stop: Stop) -> float:
+        """What to make small; infinite under the floor."""
+        if not stop.point.allowed or stop.verdict is not Verdict.CONVERGED:
+            return np.inf
+        return stop.point.predicted_error if self.infeasible else stop.point.sure
+
+    def best(self, stops: Sequence[Stop]) -> Stop:
+        """The cheapest; of equals the one nearest to the base weights."""
+        return min(sorted(stops, key=lambda stop: -stop.point.eta), key=self.cost)

@@ -1,0 +1,116 @@
+"""Take the queries that can't move out of a problem, exactly.
+
+A query that is constant on the support has an error that no weights change. With independent
+noise it is irrelevant to the weights; with shared noise it tells something about the other
+answers' noise. Write C for the constant queries, V for the varying ones and e_C for the constant
+errors. Minimising the dual over the multipliers of C leaves a problem of the same form over V with
+
+* answers a_V + S_VC S_CC^-1 e_C (what is known of their noise taken off), and
+* covariance S_VV - S_VC S_CC^-1 S_CV (what remains unknown),
+
+and the full misfit is the reduced one plus e_C' S_CC^-1 e_C. Wide marginals with many cells
+that no synthetic row holds thus cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from retilt.exceptions import InputError
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Rows
+from retilt.tilting.problem import Covariance, Problem
+
+MAX_VARYING = 3000
+"""Most varying queries that the Newton solver takes: its work grows with the cube."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A problem over the varying queries of some rows.
+
+    Attributes
+    ----------
+    rows
+        The rows to fold over.
+    answers, covariance
+        Of the V varying queries, given the constant ones' errors.
+    varying_factor
+        (V, R) the shared noise of the varying queries before that.
+    fixed_errors, fixed_covariance
+        Of the constant queries.
+    fixed_misfit
+        Squared whitened length of their errors.
+    """
+
+    rows: Rows
+    answers: FloatArray
+    covariance: Covariance
+    varying_factor: FloatArray
+    fixed_errors: FloatArray
+    fixed_covariance: Covariance
+    fixed_misfit: float
+
+    @property
+    def queries(self) -> int:
+        """Number of queries K, the constant ones included."""
+        return int(self.rows.varying.size)
+
+    def lift(self, multipliers: FloatArray, eta: float) -> FloatArray:
+        """(K,) multipliers of the whole problem from the (V,) ones at trade-off ``eta``."""
+        result: FloatArray = np.zeros(self.queries)
+        result[self.rows.varying] = multipliers
+        if 0 < eta < np.inf and self.fixed_errors.size:
+            shared = self.fixed_covariance.factor @ (self.varying_factor.T @ multipliers)
+            result[~self.rows.varying] = self.fixed_covariance.solve(
+                self.fixed_errors / eta - shared
+            )
+        return result
+
+    def misfit(self, means: FloatArray) -> float:
+        """Squared whitened residual of all queries, at (V,) means."""
+        return self.fixed_misfit + self.covariance.quadratic_inverse(means - self.answers)
+
+
+def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
+    """Condition a problem on the queries that are constant on the rows.
+
+    Parameters
+    ----------
+    problem, rows
+        The problem, and its rows or a sample of them.
+    answers
+        (K,) the problem's answers, or a sample's shifted ones.
+
+    Raises
+    ------
+    InputError
+        If more than 3,000 queries vary.
+    """
+    varying = rows.varying
+    count = int(np.count_nonzero(varying))
+    if count > MAX_VARYING:
+        raise InputError(
+            f"measures: {count:,} queries vary over the synthetic rows, at most {MAX_VARYING:,} "
+            "can be fitted together. Ask for fewer measures, or for coarser ones (fewer columns "
+            "in a marginal, fewer bins)."
+        )
+    errors = rows.constants[~varying] - answers[~varying]
+    fixed = problem.covariance.select(~varying)
+    covariance = problem.covariance.select(varying)
+    factor = covariance.factor
+    told = fixed.solve(errors)
+    if factor.shape[1]:
+        root = np.linalg.cholesky(fixed.capacitance())
+        covariance = Covariance(covariance.variances, np.linalg.solve(root, factor.T).T)
+    return Reduced(
+        rows=rows,
+        answers=answers[varying] + factor @ (fixed.factor.T @ told),
+        covariance=covariance,
+        varying_factor=factor,
+        fixed_errors=errors,
+        fixed_covariance=fixed,
+        fixed_misfit=max(0.0, float(errors @ told)),
+    )

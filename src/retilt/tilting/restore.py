@@ -1,0 +1,51 @@
+"""Weights from saved multipliers, on the table they were fitted to or on any other."""
+
+from __future__ import annotations
+
+import math
+
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Rows
+from retilt.tilting.problem import Problem
+from retilt.tilting.solution import PathPoint, Solution, Status
+
+
+def restore(
+    problem: Problem,
+    multipliers: FloatArray,
+    *,
+    eta: float,
+    status: Status,
+    path: tuple[PathPoint, ...],
+    insistent: FloatArray,
+) -> Solution:
+    """A solution from its multipliers; on other rows its certificate says how far it is off.
+
+    Parameters
+    ----------
+    problem
+        The rows to weigh and the answers.
+    multipliers
+        (K,) lambda.
+    eta, status, path, insistent
+        As they were when the multipliers were found.
+    """
+    rows = Rows.of(problem)
+    fold = rows.fold(multipliers[rows.varying])
+    weights = rows.expand(fold.weights, problem.rows)
+    chosen = next((p for p in path if p.chosen), None)
+    return Solution(
+        eta=eta,
+        multipliers=multipliers.copy(),
+        weights=weights,
+        ess=fold.ess,
+        before=problem.means(problem.base),
+        after=problem.means(weights),
+        insistent=insistent.copy(),
+        answers=problem.answers,
+        covariance=problem.covariance,
+        trace=chosen.trace if chosen else math.nan,
+        sure=chosen.sure if chosen else math.nan,
+        path=path,
+        status=status,
+    )

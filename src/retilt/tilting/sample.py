@@ -1,0 +1,69 @@
+"""A sample of a long table to follow the path on, with the same queries varying."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from retilt.measures.base import Design, Indicators
+from retilt.tilting.fold import Mask, Positions, Rows, Sample, differs, product_values
+from retilt.tilting.problem import Problem, design_queries
+
+SAMPLE_ROWS = 20_000
+"""Rows that the path is followed on; a table of up to twice as many is followed whole."""
+
+_SEED = 20_240_229
+
+
+def sampled(problem: Problem, whole: Rows) -> Rows:
+    """The rows to follow the path on: all, if they are few, or a fixed sample.
+
+    The sample is uniform, but for the rows of which it would miss something: if a query takes a
+    second value on a few rows only (a rare cell), and the uniform sample has none of them, they
+    are all added, with their own base weights; the others share what is left of the whole.
+    """
+    if whole.merged.size <= 2 * SAMPLE_ROWS:
+        return whole
+    generator = np.random.default_rng(_SEED)
+    chosen = generator.choice(whole.support.size, SAMPLE_ROWS, replace=False, shuffle=False)
+    uniform = whole.support[np.sort(chosen)]
+    first = Rows.of(problem, Sample(uniform, problem.base[uniform]))
+    missed = whole.varying & ~first.varying
+    if not np.any(missed):
+        return first
+    second = Rows.of(problem, _with_rare(problem, uniform, _rare(problem, first, missed)))
+    return second if np.array_equal(second.varying, whole.varying) else whole
+
+
+def _with_rare(problem: Problem, uniform: Positions, rare: Mask) -> Sample:
+    """The uniform sample and all rare rows, so weighted that both keep their share."""
+    base = problem.base
+    # A rare row is never in the uniform sample, or its query would not have been missed.
+    rest = base[~rare].sum() / base[uniform].sum()
+    weights = np.where(rare, base, 0.0)
+    weights[uniform] = base[uniform] * rest
+    rows = np.flatnonzero(weights > 0)
+    return Sample(rows, weights[rows])
+
+
+def _rare(problem: Problem, sample: Rows, missed: Mask) -> Mask:
+    """(N,) rows on which a missed query takes another value than on all of the sample."""
+    result = np.zeros(problem.rows, dtype=np.bool_)
+    start = 0
+    for design in problem.designs:
+        stop = start + design_queries(design)
+        if np.any(missed[start:stop]):
+            result |= _rare_in(design, missed[start:stop], sample.constants[start:stop])
+        start = stop
+    return result & (problem.base > 0)
+
+
+def _rare_in(design: Design, missed: Mask, constants: np.ndarray[tuple[int], np.dtype]) -> Mask:
+    if isinstance(design, Indicators):
+        # Where all of the sample lies in one cell the rest of the rows is in missed ones.
+        result: Mask = (missed & (constants == 0))[design.codes]
+        return result
+    result = np.zeros(design.values.shape[0], dtype=np.bool_)
+    for k in np.flatnonzero(missed):
+        constant = (constants[k] - design.offset[k]) / design.factor[k]
+        result |= differs(product_values(design, int(k), slice(None)), float(constant))
+    return result

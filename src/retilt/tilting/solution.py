@@ -1,0 +1,189 @@
+"""What a fit returns: weights, and the proof that they are what was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from retilt.measures.base import FloatArray
+from retilt.tilting.problem import Covariance
+
+
+class Status(Enum):
+    """How a fit ended, with one sentence of advice.
+
+    Examples
+    --------
+    >>> Status("converged").advice
+    'The weights follow the answers as far as their noise allows.'
+    """
+
+    CONVERGED = "converged"
+    FLOOR_REACHED = "floor_reached"
+    INFEASIBLE_MEASURES = "infeasible_measures"
+    ITERATION_LIMIT = "iteration_limit"
+
+    @property
+    def advice(self) -> str:
+        """One sentence on what the status means and what to do."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Status.CONVERGED: "The weights follow the answers as far as their noise allows.",
+    Status.FLOOR_REACHED: (
+        "The fit stopped at the floor of the effective sample size before it had followed the "
+        "answers as far as their noise allows: give more candidate rows from the generator, or "
+        "lower min_ess."
+    ),
+    Status.INFEASIBLE_MEASURES: (
+        "The synthetic rows cannot reach the answers, so the fit only went as far as it does no "
+        "harm: give more candidate rows from the generator, declare bounds that fit the data, or "
+        "leave out the measures that cannot be reached."
+    ),
+    Status.ITERATION_LIMIT: (
+        "The solver stopped before its tolerance: treat the weights with care, and try fewer or "
+        "coarser measures."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PathPoint:
+    """One trade-off on the path from the base weights to insistence.
+
+    Attributes
+    ----------
+    eta
+        Trade-off; infinite for the base weights.
+    misfit
+        Mean squared residual of the answers in units of their noise.
+    sure
+        Stein's unbiased estimate of the measures' total squared error in units of the noise.
+        Its smallest value is optimistic: it says which point, not how good it is.
+    ess
+        Effective sample size of the weights.
+    floor
+        The smallest effective sample size allowed here.
+    trace
+        Effective number of parameters, 0 for the base weights.
+    predicted_error
+        Sum over the statistics asked for of the absolute distance between the tilted table's
+        and the one that the answers give.
+    rows
+        Number of synthetic rows that the point was computed on (a sample's, if fewer than all).
+    chosen
+        Whether the returned weights are this point's.
+    """
+
+    eta: float
+    misfit: float
+    sure: float
+    ess: float
+    floor: float
+    trace: float
+    predicted_error: float
+    rows: int
+    chosen: bool = False
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the effective sample size is at or above the floor."""
+        return self.eta == np.inf or self.ess >= self.floor * (1 - 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Weights, their certificate, and how they were chosen.
+
+    Attributes
+    ----------
+    eta
+        Trade-off; infinite if the base weights were kept.
+    multipliers
+        (K,) lambda.
+    weights
+        (N,) zero or more, sum 1.
+    ess
+        Effective sample size 1 / sum(w**2).
+    before, after
+        (K,) query means under the base weights and under ``weights``, straight from the rows.
+    insistent
+        (K,) query means at the smallest trade-off visited: what the support can reach.
+    answers, covariance
+        (K,) of the problem, for the certificate.
+    trace
+        Effective number of parameters.
+    sure
+        Stein's unbiased risk estimate at the chosen point.
+    path
+        The points visited, from the base weights on.
+    status
+        How the fit ended.
+    """
+
+    eta: float
+    multipliers: FloatArray
+    weights: FloatArray
+    ess: float
+    before: FloatArray
+    after: FloatArray
+    insistent: FloatArray
+    answers: FloatArray
+    covariance: Covariance
+    trace: float
+    sure: float
+    path: tuple[PathPoint, ...]
+    status: Status
+
+    def __post_init__(self) -> None:
+        for name in ("multipliers", "weights", "before", "after", "insistent", "answers"):
+            getattr(self, name).setflags(write=False)
+
+    @property
+    def misfit_before(self) -> float:
+        """Mean squared residual of the base weights' answers, in units of the noise."""
+        return self._misfit(self.before)
+
+    @property
+    def misfit_after(self) -> float:
+        """Mean squared residual of the returned weights' answers, in units of the noise."""
+        return self._misfit(self.after)
+
+    def _misfit(self, means: FloatArray) -> float:
+        return self.covariance.quadratic_inverse(means - self.answers) / means.size
+
+    def gap(self) -> float:
+        r"""Duality gap in nats, from the returned weights alone; no log-sum-exp enters.
+
+        With e = q(w) - a it is
+        :math:`e^T \Sigma^{-1} e / 2\eta + \eta \lambda^T \Sigma \lambda / 2 - \lambda \cdot e`,
+        computed as the square that it is. Zero where the base weights were kept: at an infinite
+        trade-off they are the optimum.
+        """
+        if self.eta == np.inf:
+            return 0.0
+        error = self.after - self.answers
+        if self.eta == 0:
+            return abs(float(self.multipliers @ error))
+        residual = error - self.eta * self.covariance.times(self.multipliers)
+        return self.covariance.quadratic_inverse(residual) / (2 * self.eta)
+
+    def kkt_residual(self) -> float:
+        r"""Distance of the multipliers from their stationary point, relative, scale-free.
+
+        The largest :math:`|\sigma_k (\lambda - \Sigma^{-1} e / \eta)_k|` over the largest
+        :math:`|\sigma_k \lambda_k|`.
+        """
+        if self.eta in (0, np.inf):
+            return 0.0
+        unit = self.covariance.deviations
+        target = self.covariance.solve(self.after - self.answers) / self.eta
+        largest = max(
+            float(np.max(np.abs(unit * self.multipliers))), float(np.max(np.abs(unit * target)))
+        )
+        if largest == 0:
+            return 0.0
+        return float(np.max(np.abs(unit * (self.multipliers - target)))) / largest

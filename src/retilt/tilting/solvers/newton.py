@@ -1,0 +1,248 @@
+"""Damped Newton with the exact Hessian, used again as long as it serves well.
+
+The system is scaled to a unit diagonal before it is factorised, so that neither the queries' nor
+the multipliers' units matter. A Hessian costs several times as much as a gradient, so one is
+kept while full steps with it still shrink the gap tenfold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Fold
+from retilt.tilting.reduction import Reduced
+from retilt.tilting.solvers import Verdict
+
+_ARMIJO = 1e-4
+_HALVINGS = 60
+_PACE = 0.1
+_QUADRATIC = 1e-8
+"""Below this decrement Newton converges quadratically unless rounding stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A + ridge = L L' after scaling A = H + eta S to a unit diagonal."""
+
+    scale: FloatArray
+    lower: FloatArray
+
+    @classmethod
+    def of(cls, matrix: FloatArray) -> System:
+        """Factorise a positive semidefinite matrix; a ridge is added only if it is needed."""
+        from scipy.linalg import LinAlgError, cholesky
+
+        diagonal = np.diagonal(matrix)
+        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        scaled = matrix / scale
+        scaled /= scale[:, None]
+        ridge = 0.0
+        while True:
+            try:
+                return cls(scale, cholesky(scaled, lower=True, check_finite=False))
+            except LinAlgError:
+                # Collinear queries at a small eta. The ridge only bends the step's direction.
+                grown = max(1e-14, 100 * ridge)
+                scaled[np.diag_indices_from(scaled)] += grown - ridge
+                ridge = grown
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """The matrix's inverse times a (V,) vector."""
+        from scipy.linalg import cho_solve
+
+        scaled = cho_solve((self.lower, True), x / self.scale, check_finite=False)
+        result: FloatArray = scaled / self.scale
+        return result
+
+    def root_inverse(self) -> FloatArray:
+        """(V, V) lower triangular R with R' R the matrix's inverse."""
+        from scipy.linalg.lapack import dtrtri
+
+        root, _ = dtrtri(self.lower, lower=1)
+        result: FloatArray = root / self.scale
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the solver stands.
+
+    Attributes
+    ----------
+    multipliers
+        (V,).
+    fold
+        The pass over the rows at these multipliers.
+    value
+        The dual's value.
+    gradient
+        (V,) its gradient.
+    hessian
+        (V, V) covariance of the queries under the weights, or a recent one; None at the start.
+    system
+        Its factors together with this trade-off's noise, if a step was taken with it.
+    fresh
+        Whether the Hessian is that of these multipliers.
+    pace
+        What the last step left of the gap, if it was a full one.
+    gap
+        Duality gap (with ``eta`` = 0 half the decrement of the step that led here).
+    decrement
+        g' A^-1 g of the step that led here.
+    stuck
+        Whether that step gained nothing any more.
+    """
+
+    multipliers: FloatArray
+    fold: Fold
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray | None
+    system: System | None
+    fresh: bool
+    pace: float
+    gap: float
+    decrement: float
+    stuck: bool
+
+
+def regularised(reduced: Reduced, hessian: FloatArray, eta: float) -> FloatArray:
+    """(V, V) Hessian of the dual: H + eta S."""
+    if reduced.covariance.factor.shape[1]:
+        return hessian + eta * reduced.covariance.dense()
+    result: FloatArray = hessian.copy()
+    result[np.diag_indices_from(result)] += eta * reduced.covariance.variances
+    return result
+
+
+def effective_parameters(reduced: Reduced, hessian: FloatArray, eta: float) -> float:
+    """tr[H (H + eta S)^-1], between 0 and V: how many answers the weights follow."""
+    root = System.of(regularised(reduced, hessian, eta)).root_inverse()
+    noise = reduced.covariance
+    # tr[S A^-1] for the two parts of S, as sums of squares.
+    shrunk = float(noise.variances @ np.einsum("ij,ij->j", root, root))
+    shrunk += float(np.sum((root @ noise.factor) ** 2))
+    size = float(hessian.shape[0])
+    return min(max(size - eta * shrunk, 0.0), size)
+
+
+@dataclass(frozen=True, slots=True)
+class Newton:
+    """Damped Newton; ends when the duality gap is at most ``tolerance`` or at rounding.
+
+    Parameters
+    ----------
+    tolerance
+        Duality gap to reach, in nats.
+    """
+
+    tolerance: float
+
+    def init(self, reduced: Reduced, eta: float, start: FloatArray | State) -> State:
+        """Start at multipliers, or at another trade-off's state (its Hessian is kept)."""
+        if isinstance(start, State):
+            there = _at(reduced, eta, start.multipliers, start.fold)
+            return replace(there, hessian=start.hessian, fresh=start.fresh)
+        return _at(reduced, eta, start, reduced.rows.fold(start))
+
+    def step(self, reduced: Reduced, eta: float, state: State) -> State:
+        """One Newton step, halved until the dual falls enough."""
+        if state.hessian is None or state.pace > _PACE:
+            state = with_hessian(reduced, state)
+        assert state.hessian is not None
+        system = state.system
+        if eta > 0 and system is None:
+            system = System.of(regularised(reduced, state.hessian, eta))
+        direction, decrement = _direction(system, state.hessian, state.gradient)
+        # What rounding alone can do to the difference of two values.
+        scale = 1 + abs(state.value) + float(np.abs(state.multipliers) @ np.abs(reduced.answers))
+        slack = 64 * np.finfo(float).eps * scale
+        length = 1.0
+        for _ in range(_HALVINGS):
+            multipliers = state.multipliers + length * direction
+            trial = _at(reduced, eta, multipliers, reduced.rows.fold(multipliers))
+            if trial.value <= state.value - _ARMIJO * length * decrement + slack:
+                break
+            length /= 2
+        else:
+            return _unmoved(state, decrement)
+        gap = trial.gap if eta > 0 else decrement / 2
+        # In the quadratic regime a full step must shrink the gap; if not, it is all rounding.
+        slow = length == 1.0 and decrement < _QUADRATIC and gap > state.gap / 4
+        if slow and gap > state.gap:
+            return _unmoved(state, decrement)
+        return replace(
+            trial,
+            hessian=state.hessian,
+            system=system,
+            pace=gap / state.gap if length == 1.0 and 0 < state.gap < np.inf else np.inf,
+            gap=gap,
+            decrement=decrement,
+            stuck=slow and state.fresh,
+        )
+
+    def verdict(self, reduced: Reduced, eta: float, state: State) -> Verdict | None:
+        """Converged by the gap or at rounding; stalled where no step helps."""
+        if state.gap <= self.tolerance:
+            return Verdict.CONVERGED
+        if state.stuck:
+            return Verdict.CONVERGED if state.decrement < _QUADRATIC else Verdict.STALLED
+        return None
+
+
+def with_hessian(reduced: Reduced, state: State) -> State:
+    """The state with the Hessian of its own multipliers."""
+    if state.fresh:
+        return state
+    return replace(state, hessian=reduced.rows.covariance(state.fold), system=None, fresh=True)
+
+
+def _unmoved(state: State, decrement: float) -> State:
+    """No step was worth taking: with an old Hessian try a new one, else end."""
+    return replace(state, decrement=decrement, stuck=state.fresh, pace=np.inf)
+
+
+def _at(reduced: Reduced, eta: float, multipliers: FloatArray, fold: Fold) -> State:
+    curved = eta * reduced.covariance.times(multipliers)
+    gradient = curved - (fold.means - reduced.answers)
+    value = fold.log_normaliser + float(multipliers @ (reduced.answers + curved / 2))
+    gap = reduced.covariance.quadratic_inverse(gradient) / (2 * eta) if eta > 0 else np.inf
+    return State(
+        multipliers=multipliers,
+        fold=fold,
+        value=value,
+        gradient=gradient,
+        hessian=None,
+        system=None,
+        fresh=False,
+        pace=0.0,
+        gap=gap,
+        decrement=np.inf,
+        stuck=False,
+    )
+
+
+def _direction(
+    system: System | None, hessian: FloatArray, gradient: FloatArray
+) -> tuple[FloatArray, float]:
+    """Newton's direction and its decrement g' A^-1 g; without noise (no system) the shortest."""
+    if system is not None:
+        direction = -system.solve(gradient)
+        return direction, max(0.0, float(-(direction @ gradient)))
+    return _shortest_direction(hessian, gradient)
+
+
+def _shortest_direction(hessian: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+    """The shortest Newton direction, by eigenvalues: collinear queries share their step."""
+    from scipy.linalg import eigh
+
+    diagonal = np.diagonal(hessian)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = eigh(hessian / scale / scale[:, None], check_finite=False)
+    kept = values > values[-1] * 1e-12
+    along = vectors[:, kept].T @ (gradient / scale)
+    direction: FloatArray = -(vectors[:, kept] @ (along / values[kept])) / scale
+    return direction, float(np.sum(along**2 / values[kept]))

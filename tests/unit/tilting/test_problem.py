@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retilt.exceptions import InputError
+from retilt.measures.base import Indicators, Products
+from retilt.tilting import Covariance, Problem
+
+
+def products(values, left, right, offset=None, factor=None) -> Products:
+    size = len(left)
+    return Products(
+        np.asarray(values, dtype=float),
+        np.array(left, dtype=np.intp),
+        np.array(right, dtype=np.intp),
+        np.zeros(size) if offset is None else np.array(offset, dtype=float),
+        np.ones(size) if factor is None else np.array(factor, dtype=float),
+    )
+
+
+def problem(designs, answers, base) -> Problem:
+    answers = np.asarray(answers, dtype=float)
+    return Problem(tuple(designs), answers, Covariance(np.ones(answers.size)), base)
+
+
+VALUES = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+
+
+@given(st.integers(0, 10_000), st.integers(0, 4))
+def test_the_covariance_is_its_matrix(seed, rank):
+    rng = np.random.default_rng(seed)
+    noise = Covariance(rng.uniform(0.1, 2, 6), rng.normal(size=(6, rank)))
+    x = rng.normal(size=6)
+    dense = noise.dense()
+    np.testing.assert_allclose(noise.times(x), dense @ x, atol=1e-12)
+    np.testing.assert_allclose(noise.solve(x), np.linalg.solve(dense, x), atol=1e-9)
+    assert noise.quadratic_inverse(x) == pytest.approx(x @ np.linalg.solve(dense, x))
+    np.testing.assert_allclose(noise.deviations**2, np.diag(dense))
+    keep = np.array([True, False, True, True, False, False])
+    np.testing.assert_allclose(noise.select(keep).dense(), dense[np.ix_(keep, keep)])
+
+
+def test_the_covariance_is_a_read_only_copy():
+    variances = np.ones(2)
+    noise = Covariance(variances)
+    variances[0] = 9
+    assert noise.variances[0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        noise.variances[0] = 2
+
+
+@pytest.mark.parametrize(
+    ("variances", "factor"),
+    [
+        ([[1.0]], None),
+        ([0.0], None),
+        ([-1.0], None),
+        ([np.nan], None),
+        ([np.inf], None),
+        ([1.0], [1.0]),
+        ([1.0], [[1.0], [2.0]]),
+        ([1.0], [[np.nan]]),
+    ],
+)
+def test_bad_covariances_are_refused(variances, factor):
+    with pytest.raises(InputError):
+        Covariance(variances, factor)
+
+
+def test_means_by_hand():
+    moments = products(
+        VALUES, [0, 1, 0, -1, 0], [-1, 0, 0, -1, 0], offset=[0, 0, 0, 7, 1], factor=[1, 1, 1, 2, -1]
+    )
+    cells = Indicators(np.array([2, 0, 2], dtype=np.int32), 4)
+    task = problem([moments, cells], np.zeros(9), [1.0, 1.0, 2.0])
+    expected = [3.5, (2 + 12 + 60) / 4, (1 + 9 + 50) / 4, 9, 1 - 15, 0.25, 0, 0.75, 0]
+    np.testing.assert_allclose(task.means(task.base), expected)
+    assert (task.rows, task.queries) == (3, 9)
+
+
+def test_means_over_many_chunks():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(20_001, 2))
+    weights = rng.random(20_001)
+    task = problem([products(values, [0, 0], [-1, 1])], np.zeros(2), weights)
+    expected = [task.base @ values[:, 0], task.base @ (values[:, 0] * values[:, 1])]
+    np.testing.assert_allclose(task.means(task.base), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e308])
+def test_base_weights_are_normalised(scale):
+    task = problem([products(VALUES, [0], [-1])], [0.0], np.array([1.0, 0.0, 1.0]) * scale)
+    np.testing.assert_allclose(task.base, [0.5, 0, 0.5])
+
+
+@pytest.mark.parametrize(
+    "base",
+    [[], [1.0], [[1.0, 1.0, 1.0]], [1, np.nan, 1], [1, np.inf, 1], [1, -1e-9, 1], [0, 0, 0]],
+)
+def test_bad_base_weights_are_refused(base):
+    with pytest.raises(InputError):
+        problem([products(VALUES, [0], [-1])], [0.0], base)
+
+
+BAD_DESIGNS = [
+    [products(VALUES, [2], [-1])],
+    [products(VALUES, [-2], [-1])],
+    [products([[np.nan, 1], [1, 1], [1, 1]], [0], [-1])],
+    [products([[np.inf, 1], [1, 1], [1, 1]], [0], [-1])],
+    [products(VALUES, [0], [-1], factor=[np.nan])],
+    [products(VALUES, [0], [-1, -1])],
+    [products(VALUES[:2], [0], [-1])],
+    [products(np.ones(3), [0], [-1])],
+    [Indicators(np.array([0, 1, 5]), 1)],
+    [Indicators(np.array([0.0, 0.0, 0.0]), 1)],
+    [Indicators(np.array([-1, 0, 0]), 1)],
+    ["queries"],
+    [],
+]
+
+
+@pytest.mark.parametrize("designs", BAD_DESIGNS)
+def test_bad_designs_are_refused(designs):
+    with pytest.raises(InputError):
+        problem(designs, [0.0], np.ones(3))
+
+
+@pytest.mark.parametrize("answers", [[], [1.0, 2.0], [np.nan], [np.inf]])
+def test_bad_answers_are_refused(answers):
+    with pytest.raises(InputError):
+        problem([products(VALUES, [0], [-1])], answers, np.ones(3))
