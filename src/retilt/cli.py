@@ -64,6 +64,7 @@ from retilt._terminal import (
     show_files,
     show_fit,
     show_plan,
+    spell_out_unknown_letters,
     with_error,
 )
 from retilt._version import __version__
@@ -570,6 +571,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reach its tolerance, or measures can't be met (outputs are written).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    spell_out_unknown_letters()
     terminal = Terminal(as_json=_wants_json(given))
     # The global options take no values, so the first plain word is the command.
     command = next((a for a in given if not a.startswith("-")), "")

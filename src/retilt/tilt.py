@@ -92,7 +92,10 @@ def fit(
     table = open_table(synthetic)
     design = _Design.of(table, answers, base_weights)
     queries = answers.plan.queries
-    solution = fit_path(design.problem, queries.evaluate, min_ess=min_ess, on_step=on_step)
+    errors = queries.standard_errors(answers.means, answers.variances, answers.factor)
+    solution = fit_path(
+        design.problem, queries.evaluate, errors=errors, min_ess=min_ess, on_step=on_step
+    )
     name = base_weights if isinstance(base_weights, str) else None
     return Tilt(
         table=table,

@@ -16,9 +16,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from retilt import measure
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
-from retilt.pipeline import exact_sums, measure
+from retilt.pipeline import exact_sums
 from retilt.privacy.budget import ZCDP, ApproxDP, Budget, PureDP
 from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
 from retilt.privacy.plan import Plan

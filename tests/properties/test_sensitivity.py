@@ -354,7 +354,8 @@ def test_every_cell_value_falls_in_exactly_one_cell() -> None:
     )
     edges = {"n": (-50.0, 0.0), "t": (1.59e15,)}
     block = Marginal(tuple(schema.columns), edges=edges).bind(schema, norm=2, relation=REPLACE)
-    text = ["", None, "nan", "inf", "-inf", "1e308", "-1e308", "-50", "0", "a", "true", "2020-06-01",
+    text = ["", None, "nan", "inf", "-inf", "1e308", "-1e308", "-50", "0", "a", "true",
+            "2020-06-01",
             "9999-12-31", "other", "null", 'quo"te', "new\nline", "infinity"]  # fmt: skip
     cells = pa.chunked_array([pa.array(text, pa.string())])
     arrays = [f.encode(cells) for f in block.features]
@@ -421,7 +422,7 @@ def extreme_cells(column: Column, points: int) -> list[str | None]:
 
 
 def released_changes(plan: Plan, points: int = 3) -> tuple[list[list[int]], NDArray[np.float64]]:
-    """For each row the change of every released integer when it is added, exact and in deviations."""
+    """For each row its part of every released integer, exact and in deviations."""
     encoded, count = encoded_rows(plan, points)
     noise = plan.noise
     rows = []

@@ -21,6 +21,7 @@ __all__ = [
     "file_format",
     "refuse_existing",
     "refuse_table_path",
+    "without_views",
     "write_arrow",
     "write_bytes",
 ]
@@ -98,7 +99,7 @@ def write_arrow(table: pa.Table, path: str | Path, *, force: bool = False) -> No
             if kind == "parquet":
                 import pyarrow.parquet as pq
 
-                pq.write_table(table, draft, compression="zstd")
+                pq.write_table(without_views(table), draft, compression="zstd")
             elif kind == "arrow":
                 with pa.ipc.new_file(draft, table.schema) as sink:
                     sink.write_table(table)
@@ -119,8 +120,11 @@ def _write_csv(table: pa.Table, draft: Path, *, packed: bool, path: Path) -> Non
     header = io.StringIO(newline="")
     csv.writer(header, delimiter=separator, lineterminator="\n").writerow(table.column_names)
     body = draft.with_name(draft.name + ".body")
-    fields = [(f"c{i}", _for_csv(kind)) for i, kind in enumerate(table.schema.types)]
-    numbered = table.rename_columns([name for name, _ in fields]).cast(pa.schema(fields))
+    kinds = [pa.float32() if pa.types.is_float16(k) else k for k in table.schema.types]
+    fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]  # DuckDB has no halves
+    numbered = without_views(
+        pa.table(table.columns, [f.name for f in fields]).cast(pa.schema(fields))
+    )
     try:
         with duckdb.connect(":memory:", config={"threads": 1}) as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -139,6 +143,8 @@ def _write_csv(table: pa.Table, draft: Path, *, packed: bool, path: Path) -> Non
         body.unlink(missing_ok=True)
 
 
-def _for_csv(kind: pa.DataType) -> pa.DataType:
-    """A type that DuckDB reads too."""
-    return pa.float32() if pa.types.is_float16(kind) else kind
+def without_views(table: pa.Table) -> pa.Table:
+    """Return a table with plain text for string views, which many readers don't know."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [f.with_type(plain.get(f.type, f.type)) for f in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from retilt.engines.base import Indices
-from retilt.engines.files import file_format, write_arrow
+from retilt.engines.files import file_format, without_views, write_arrow
 from retilt.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -111,17 +111,8 @@ def texts_of(values: Iterable[object], missing: NDArray[np.bool_] | None = None)
 
 def take_rows(table: pa.Table, indices: Indices) -> pa.Table:
     """Return rows of an Arrow table; its schema and metadata are kept."""
-    schema = table.schema
     # Arrow can't take from string views yet.
-    plain = [_without_view(kind) for kind in schema.types]
-    fields = [f.with_type(kind) for f, kind in zip(schema, plain, strict=True)]
-    return table.cast(pa.schema(fields, schema.metadata)).take(pa.array(indices)).cast(schema)
-
-
-def _without_view(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+    return without_views(table).take(pa.array(indices)).cast(table.schema)
 
 
 def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -198,8 +189,9 @@ class PolarsTable:
 
     def keeps_order(self, name: str) -> bool:
         """Whether the column is an Enum."""
-        kind = self.arrow_type(name)
-        return bool(pa.types.is_dictionary(kind) and kind.ordered)
+        import polars as pl
+
+        return isinstance(self._series(name).dtype, pl.Enum)
 
     def take(self, indices: Indices) -> pl.DataFrame:
         """Return rows as a polars frame of the same schema."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import TypeAlias
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from retilt.exceptions import InputError, PrivacyError
 from retilt.measures.base import Relation
@@ -14,13 +18,28 @@ LEAST_DELTA = 1e-300
 """Below this, fractions of delta lose digits in floats, and with them the proof."""
 
 
-def _check_positive(name: str, value: object) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= sys.float_info.max:  # type: ignore[operator]
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def _exact(value: Any) -> Fraction:
+    """The number as a fraction, 0 for NaN and infinities: comparing those to others can warn."""
+    if isinstance(value, (Integral, Fraction)):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(float(value)) if math.isfinite(value) else Fraction(0)
+
+
+def _positive(name: str, value: Any) -> int | float:
+    """The value as a Python number: NumPy's numbers and fractions are taken as well.
+
+    A whole number stays whole: 1 prints better than 1.0, and a file keeps what was given.
+    """
+    if not _is_real(value) or not 0 < _exact(value) <= Fraction(sys.float_info.max):
         raise InputError(
             f"{name}: got {value!r}, expected a finite number above 0. To work without "
             "privacy on data that needs none, see retilt.testing.insecure_measure."
         )
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +49,7 @@ class PureDP:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _check_positive("epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +60,8 @@ class ApproxDP:
     delta: float
 
     def __post_init__(self) -> None:
-        _check_positive("epsilon", self.epsilon)
-        _check_positive("delta", self.delta)
+        object.__setattr__(self, "epsilon", _positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _positive("delta", self.delta))
         if not LEAST_DELTA <= self.delta < 1:
             raise InputError(
                 f"delta: got {self.delta!r}, expected a number from {LEAST_DELTA:g} to below 1. "
@@ -57,7 +76,7 @@ class ZCDP:
     rho: float
 
     def __post_init__(self) -> None:
-        _check_positive("rho", self.rho)
+        object.__setattr__(self, "rho", _positive("rho", self.rho))
 
 
 Budget: TypeAlias = PureDP | ApproxDP | ZCDP
@@ -85,7 +104,7 @@ def make_budget(
         if rows is None or rows < 2:
             raise InputError("delta: its default 1 / rows**2 needs rows >= 2. Give delta, or rows.")
         return ApproxDP(epsilon, 1 / rows**2)
-    if isinstance(delta, (int, float)) and not isinstance(delta, bool) and delta == 0:
+    if _is_real(delta) and delta == 0:
         return PureDP(epsilon)
     return ApproxDP(epsilon, delta)
 

@@ -117,7 +117,8 @@ def _settle(full: Walker, sample: Sequence[Stop], rule: Rule, tell: Tell) -> lis
         for eta in wanted:
             stop = full.at(eta, state, peak=_peak(sample, eta))
             stops.append(stop)
-            tell(stop.point)
+            if stop.verdict is Verdict.CONVERGED:
+                tell(stop.point)
         best = rule.best(stops[1:])
         if rule.cost(best) == np.inf:
             # Under the floor, or too far for the solver: back towards the base weights.
@@ -170,6 +171,7 @@ def fit_path(
     problem: Problem,
     predict: Predict,
     *,
+    errors: FloatArray | None = None,
     min_ess: float | None = None,
     on_step: Callable[[PathPoint], object] | None = None,
 ) -> Solution:
@@ -182,9 +184,11 @@ def fit_path(
     predict
         From (K,) answers to the (S,) statistics that the user asked for; NaN where undefined.
         It decides only where the support can't reach the answers.
+    errors
+        (S,) standard errors of the statistics that the answers give; None for no noise.
     min_ess
-        Floor of the effective sample size; None for a twentieth of it per effective parameter,
-        but no more than a quarter of the base weights' own.
+        Floor of the effective sample size; None for 20 rows for each effective parameter, but no
+        more than a quarter of the base weights' own.
     on_step
         Called with every point of the path.
 
@@ -201,7 +205,7 @@ def fit_path(
     tell = on_step or (lambda point: None)
     whole = Rows.of(problem)
     _check_min_ess(min_ess, whole.base_ess)
-    judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess)
+    judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
     full = Walker.of(problem, whole, judge, whole)
     rows = sampled(problem, whole)
     walker = full if rows is whole else Walker.of(problem, rows, judge, whole)
@@ -214,8 +218,9 @@ def fit_path(
     cut = broken and best is stops[-1]
     if walker is not full:
         rule, settled = _on_all_rows(full, stops, rule, tell)
-        best, visited = rule.best(settled), [*stops, *settled[1:]]
-        cut |= best is settled[0] and any(s.verdict is not Verdict.CONVERGED for s in settled)
+        solved = [stop for stop in settled[1:] if stop.verdict is Verdict.CONVERGED]
+        best, visited = rule.best(settled), [*stops, *solved]
+        cut |= best is settled[0] and len(solved) < len(settled) - 1
     final = _descend(full, best)
     status = _status(final, visited, rule, problem.queries, cut=cut)
     return _solution(problem, full.reduced, final, visited, insistent, status)
@@ -233,13 +238,13 @@ def _on_all_rows(
 
 
 def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, cut: bool) -> Status:
+    if cut or final.verdict is not Verdict.CONVERGED:
+        return Status.ITERATION_LIMIT
     lowest = min(visited, key=lambda stop: stop.point.sure).point
     if rule.infeasible:
         # Below the floor the answers may be in reach.
         reached = lowest.sure <= INFEASIBLE_SURE * queries
         return Status.FLOOR_REACHED if reached else Status.INFEASIBLE_MEASURES
-    if cut or final.verdict is not Verdict.CONVERGED:
-        return Status.ITERATION_LIMIT
     if not lowest.allowed and lowest.sure < final.point.sure - 0.01:
         return Status.FLOOR_REACHED
     return Status.CONVERGED

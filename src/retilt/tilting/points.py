@@ -49,18 +49,37 @@ class Stop:
 
     def light(self) -> Stop:
         """Without the Hessian, which is too large to keep for every point."""
-        return replace(self, state=replace(self.state, hessian=None, system=None, fresh=False))
+        return replace(self, state=replace(self.state, hessian=None, fresh=False))
+
+
+def _finite(statistics: FloatArray) -> FloatArray:
+    """Statistics with NaN for whatever is not finite."""
+    values = np.asarray(statistics, dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _beyond(difference: FloatArray, noise: FloatArray) -> FloatArray:
+    """Size of differences from noisy numbers, less what their noise adds to the square.
+
+    The square of a difference from ``truth + noise`` is on average the squared difference from
+    the truth plus the noise's variance. Without this a statistic that is nothing but noise
+    would pull as hard as one that is known.
+    """
+    size: FloatArray = np.sqrt(np.maximum(difference**2 - noise**2, 0.0))
+    return np.where(np.isnan(difference), np.nan, size)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
     """What a point is judged by, besides its own risk estimate.
 
-    ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size.
+    ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
+    ``aim`` (S,) are the answers' statistics and ``noise`` (S,) their standard errors.
     """
 
     predict: Predict
     aim: FloatArray
+    noise: FloatArray
     base_error: FloatArray
     before: FloatArray
     base_ess: float
@@ -74,11 +93,13 @@ class Judge:
         before: FloatArray,
         rows: Rows,
         min_ess: float | None,
+        errors: FloatArray | None = None,
     ) -> Judge:
-        """From the problem, its statistics and its base means."""
-        aim = np.asarray(predict(problem.answers), dtype=np.float64)
-        base_error = np.abs(np.asarray(predict(before), dtype=np.float64) - aim)
-        return cls(predict, aim, base_error, before, rows.base_ess, min_ess)
+        """From the problem, its statistics with their standard errors, and its base means."""
+        aim = _finite(predict(problem.answers))
+        noise = np.zeros_like(aim) if errors is None else np.nan_to_num(_finite(errors), nan=0.0)
+        base_error = _beyond(_finite(predict(before)) - aim, noise)
+        return cls(predict, aim, noise, base_error, before, rows.base_ess, min_ess)
 
     def floor(self, trace: float) -> float:
         """Smallest effective sample size allowed with so many effective parameters."""
@@ -90,8 +111,8 @@ class Judge:
         return min(20 * max(1.0, trace), self.base_ess / 4)
 
     def predicted_error(self, means: FloatArray) -> float:
-        """Distance of the statistics from the answers'; undefined ones count as unchanged."""
-        error = np.abs(np.asarray(self.predict(means), dtype=np.float64) - self.aim)
+        """Distance of the statistics from the true ones; undefined ones count as unchanged."""
+        error = _beyond(_finite(self.predict(means)) - self.aim, self.noise)
         error = np.where(np.isfinite(error), error, self.base_error)
         return float(np.sum(error[np.isfinite(self.base_error)]))
 
@@ -193,7 +214,7 @@ class Walker:
             rows=rows.base.size,
         )
         deep = point.ess < min(point.floor, self.judge.default_floor(peak))
-        return Stop(point, means, state, peak, deep, verdict)
+        return Stop(point, means, replace(state, system=None), peak, deep, verdict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ def test_two_values_at_once(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "value",
     ["1e999999999", "1e-999999999", "1E9", "1_000", "0", "0/1", "1/0", "-1/2", "1/-2", "½", "nan",
-     "inf", " 1", "1 ", "1/2/3", "9" * 90, "1/" + "9" * 90, "9" * 5000, "1." + "0" * 50, "٣", 1, 0.5],
+     "inf", " 1", "1 ", "1/2/3", "9" * 90, "1/" + "9" * 90, "9" * 5000, "1." + "0" * 50, "٣",
+     1, 0.5],
 )  # fmt: skip
 def test_fractions(path: str, value: Any) -> None:
     assert "fraction" in refused(edited(PLAN, path, value)) or value == 1
@@ -175,7 +176,8 @@ def test_unknown_and_missing_keys(path: str) -> None:
 
 @pytest.mark.parametrize(
     "edges",
-    [[50, 30], [30, 30], [float("nan")], [float("inf"), 1], ["30"], "30", 30, None, [True, 40], [[30]],
+    [[50, 30], [30, 30], [float("nan")], [float("inf"), 1], ["30"], "30", 30, None, [True, 40],
+     [[30]],
      [10**400], list(range(200_000))],
 )  # fmt: skip
 def test_edges(edges: Any) -> None:
@@ -275,8 +277,10 @@ def test_edited_noise_is_no_part_of_a_plan() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "3", "null", "\x00", '{"format": "retilt-plan/1"}', '{"format": "retilt-plan/9"}',
-     "[" * 100_000, '{"a":' * 50_000, '{"format": NaN}', "1" * 10_000, '{"format": ["retilt-plan/1"]}'],
+    ["", "{", "[]", "3", "null", "\x00", '{"format": "retilt-plan/1"}',
+     '{"format": "retilt-plan/9"}',
+     "[" * 100_000, '{"a":' * 50_000, '{"format": NaN}', "1" * 10_000,
+     '{"format": ["retilt-plan/1"]}'],
 )  # fmt: skip
 def test_files_that_are_something_else(text: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"

@@ -85,7 +85,7 @@ def test_text_as_number(cell: str | None, value: float) -> None:
     [
         ([1, 2, None], pa.int8()),
         ([1, 2, None], pa.uint64()),
-        ([1.0, 2.0, None], pa.float16()),
+        ([np.float16(1), np.float16(2), None], pa.float16()),
         ([1.0, 2.0, NAN], pa.float64()),
         ([Decimal("1.00"), Decimal("2.00"), None], pa.decimal128(10, 2)),
         ([Decimal("1.00"), Decimal("2.00"), None], pa.decimal256(60, 2)),

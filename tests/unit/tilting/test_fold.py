@@ -120,7 +120,7 @@ def test_equal_hashes_of_unequal_rows_are_not_merged(monkeypatch):
 @pytest.mark.parametrize("size", [1e4, 1e8, 1e200])
 def test_huge_multipliers_neither_overflow_nor_warn(size):
     rng = np.random.default_rng(1)
-    problem, dense = build(rng, 500)
+    problem, _ = build(rng, 500)
     layout = Rows.of(problem)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         fold = layout.fold(size * np.ones(int(layout.varying.sum())))
@@ -182,8 +182,8 @@ def test_a_sample_misses_no_query():
     np.testing.assert_array_equal(part.varying, whole.varying)
     assert {5, 11, 123, 70_000, 99_999} <= set(part.support.tolist())
     # Rare rows keep their own share.
-    where = np.searchsorted(part.support, 11)
-    assert part.base[where] == pytest.approx(problem.base[11], rel=1e-9)
+    where = np.searchsorted(part.support, 5)
+    assert part.base[where] == pytest.approx(problem.base[5], rel=1e-9)
     expected = whole.means(whole.merged)
     np.testing.assert_allclose(part.means(part.merged), expected, atol=0.03)
     again = sampled(problem, whole)
