@@ -32,6 +32,12 @@ FORMAT = "retilt-tilt/1"
 
 Method = Literal["systematic", "multinomial"]
 
+_KEPT = (
+    "The weights were left as they were: the noise alone can explain how far the synthetic "
+    "table's statistics are from the measured ones, so moving them would only copy noise. A "
+    "larger epsilon, fewer measures or tighter declared bounds would tell more."
+)
+
 
 def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
     """Every feature's column as integers, by the fixed policy."""
@@ -271,8 +277,9 @@ class Tilt:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The plan's notes, and what the synthetic rows can't reach."""
-        return (*self.answers.plan.notes, *self.shortfalls)
+        """The plan's notes, and what was found out about the synthetic rows."""
+        kept = (_KEPT,) if self.solution.eta == math.inf and self.exit_code == 0 else ()
+        return (*self.answers.plan.notes, *kept, *self.shortfalls)
 
     def rows(
         self,

@@ -139,7 +139,8 @@ def test_a_csv_row_replaced_through_the_command_line(
         table = write_csv(folder / "real.csv", [ORDINARY, row, ORDINARY])
         out = folder / "answers.json"
         recorder = Recorder()
-        code = recorder.run(lambda a=str(table), o=str(out): run_cli("--quiet", "measure", a, str(plan), "-o", o))
+        call = ["--quiet", "measure", str(table), str(plan), "-o", str(out)]
+        code = recorder.run(lambda c=call: run_cli(*c))
         printed = capsys.readouterr()
         content = json.loads(out.read_text(encoding="utf-8"))
         del content["values"]
@@ -221,9 +222,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 1e308, -1e308, -0.0, 5e-324, 1e20]
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "parquet"])
 @pytest.mark.parametrize("value", SPECIAL)
-def test_a_float_cell_replaced_in_a_typed_frame(
-    library: str, value: float, tmp_path: Path
-) -> None:
+def test_a_float_cell_replaced_in_a_typed_frame(library: str, value: float, tmp_path: Path) -> None:
     plan = make_plan(3)
     seen = []
     for number, cell in enumerate((1.0, 1.0, value)):
@@ -258,7 +257,7 @@ def test_a_million_rows_against_one_and_none_under_add_remove(
 ) -> None:
     plan = make_plan(1000, unit="add-remove", delta=delta)
     seen = []
-    for rows in (1, 0, 1, 20_000 if library == "csv" else 1_000_000):
+    for rows in (1, 0, 1, 1_000_000):
         columns: dict[str, Any] = {
             "age": np.full(rows, 40),
             "pay": np.full(rows, -2.0),

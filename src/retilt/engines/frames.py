@@ -283,6 +283,8 @@ def _pandas_arrow(series: pd.Series[Any]) -> pa.ChunkedArray:
     nullable = type(dtype).__name__ in _NULLABLE_NUMBERS
     if isinstance(dtype, typed) or nullable:
         return _chunked(pa.array(series.array, from_pandas=True))
+    if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
+        return _chunked(pa.array(series.array, pa.large_string(), from_pandas=True))
     cells = series.astype(object).to_numpy()
     return _chunked(texts_of(cells, np.asarray(pd.isna(cells), dtype=np.bool_)))
 

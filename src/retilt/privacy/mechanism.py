@@ -18,31 +18,36 @@ MAX_SCALE = 2.0**56
 
 def discrete_gaussian(deviations: Sequence[float]) -> list[int]:
     """Independent discrete Gaussian noise, one integer for each of (K,) ``deviations``."""
-    import opendp.prelude as dp
+    # Not opendp.prelude: it imports scikit-learn where that is installed, which takes seconds.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
 
     def mechanism(scale: float) -> Any:
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
-        return dp.m.make_gaussian(*space, scale=scale)
+        space = vector_domain(atom_domain(T="i64")), l2_distance(T=float)
+        return make_gaussian(*space, scale=scale)
 
     return _draw(deviations, mechanism)
 
 
 def discrete_laplace(scales: Sequence[float]) -> list[int]:
     """Independent discrete Laplace noise, one integer for each of (K,) ``scales``."""
-    import opendp.prelude as dp
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
 
     def mechanism(scale: float) -> Any:
-        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-        return dp.m.make_laplace(*space, scale=scale)
+        space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+        return make_laplace(*space, scale=scale)
 
     return _draw(scales, mechanism)
 
 
 def _draw(scales: Sequence[float], mechanism: Callable[[float], Any]) -> list[int]:
     """One call for each distinct scale."""
-    import opendp.prelude as dp
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
+    enable_features("contrib")
     _check_scales(scales)
     places: dict[float, list[int]] = {}
     for place, scale in enumerate(scales):

@@ -185,7 +185,8 @@ def fit_path(
         From (K,) answers to the (S,) statistics that the user asked for; NaN where undefined.
         It decides only where the support can't reach the answers.
     errors
-        (S,) standard errors of the statistics that the answers give; None for no noise.
+        (S,) standard errors of the statistics that the answers give; None for no noise. Where
+        they explain how far the base weights' statistics are off, the base weights are kept.
     min_ess
         Floor of the effective sample size; None for 20 rows for each effective parameter, but no
         more than a quarter of the base weights' own.
@@ -211,7 +212,7 @@ def fit_path(
     walker = full if rows is whole else Walker.of(problem, rows, judge, whole)
     stops, broken = _follow(walker, tell)
     insistent = stops[-1].means
-    rule = Rule.of(stops, walker.reduced.queries)
+    rule = Rule.of(stops, walker.reduced.queries, agrees=judge.agrees(judge.before))
     stops = _refine(walker, stops, rule, tell)
     best, visited = rule.best(stops), stops
     # Where the solver gave up, the path may have ended before the best point.
@@ -231,7 +232,7 @@ def _on_all_rows(
 ) -> tuple[Rule, list[Stop]]:
     """Points on all rows, and the rule that holds there."""
     settled = _settle(full, stops, rule, tell)
-    if rule.infeasible or not Rule.of(settled, full.reduced.queries).infeasible:
+    if rule.infeasible or rule.keep or not Rule.of(settled, full.reduced.queries).infeasible:
         return rule, settled
     rule = Rule(infeasible=True)
     return rule, _settle(full, stops, rule, tell)
@@ -240,6 +241,8 @@ def _on_all_rows(
 def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, cut: bool) -> Status:
     if cut or final.verdict is not Verdict.CONVERGED:
         return Status.ITERATION_LIMIT
+    if rule.keep:
+        return Status.CONVERGED
     lowest = min(visited, key=lambda stop: stop.point.sure).point
     if rule.infeasible:
         # Below the floor the answers may be in reach.

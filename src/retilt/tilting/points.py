@@ -22,6 +22,9 @@ Predict: TypeAlias = Callable[[FloatArray], FloatArray]
 INFEASIBLE_SURE = 10.0
 """Smallest risk estimate per query above which the support can't reach the answers."""
 
+_AGREES_EACH = 3.0
+"""Standard errors up to which one statistic counts as agreeing with its answer."""
+
 _POWER_SEED = 20_240_229
 _POWER_STEPS = 30
 
@@ -58,29 +61,19 @@ def _finite(statistics: FloatArray) -> FloatArray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _beyond(difference: FloatArray, noise: FloatArray) -> FloatArray:
-    """Size of differences from noisy numbers, less what their noise adds to the square.
-
-    The square of a difference from ``truth + noise`` is on average the squared difference from
-    the truth plus the noise's variance. Without this a statistic that is nothing but noise
-    would pull as hard as one that is known.
-    """
-    size: FloatArray = np.sqrt(np.maximum(difference**2 - noise**2, 0.0))
-    return np.where(np.isnan(difference), np.nan, size)
-
-
 @dataclass(frozen=True, slots=True)
 class Judge:
     """What a point is judged by, besides its own risk estimate.
 
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
-    ``aim`` (S,) are the answers' statistics and ``noise`` (S,) their standard errors.
+    ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
+    ``noise`` (S,) the latter's standard errors.
     """
 
     predict: Predict
-    aim: FloatArray
+    base: FloatArray
+    answered: FloatArray
     noise: FloatArray
-    base_error: FloatArray
     before: FloatArray
     base_ess: float
     min_ess: float | None
@@ -96,10 +89,40 @@ class Judge:
         errors: FloatArray | None = None,
     ) -> Judge:
         """From the problem, its statistics with their standard errors, and its base means."""
-        aim = _finite(predict(problem.answers))
-        noise = np.zeros_like(aim) if errors is None else np.nan_to_num(_finite(errors), nan=0.0)
-        base_error = _beyond(_finite(predict(before)) - aim, noise)
-        return cls(predict, aim, noise, base_error, before, rows.base_ess, min_ess)
+        answered = _finite(predict(problem.answers))
+        noise = np.zeros_like(answered)
+        if errors is not None:
+            noise = np.where(np.isnan(answered), np.inf, np.nan_to_num(errors, nan=np.inf))
+        return cls(
+            predict, _finite(predict(before)), answered, noise, before, rows.base_ess, min_ess
+        )
+
+    @property
+    def aim(self) -> FloatArray:
+        """(S,) the answers' statistics where they prove the base weights' wrong, else the latter.
+
+        A statistic that its noise drowns must not pull the fit, nor be moved for nothing.
+        """
+        off = np.abs(self.base - self.answered)
+        proven = np.isfinite(off) & (off > _AGREES_EACH * self.noise)
+        return np.where(proven, self.answered, self.base)
+
+    def agrees(self, means: FloatArray) -> bool:
+        """Whether the noise alone can explain how far the statistics are from the answers'.
+
+        True if none is over three standard errors off and their sum of squares (in standard
+        errors) is within two standard deviations of what S independent ones would give. False
+        without statistics of known noise.
+        """
+        off = _finite(self.predict(means)) - self.answered
+        known = np.isfinite(off) & np.isfinite(self.noise) & (self.noise > 0)
+        squares = (off[known] / self.noise[known]) ** 2
+        count = squares.size
+        return bool(
+            count
+            and squares.max() <= _AGREES_EACH**2
+            and squares.sum() <= count + 2 * math.sqrt(2 * count)
+        )
 
     def floor(self, trace: float) -> float:
         """Smallest effective sample size allowed with so many effective parameters."""
@@ -111,10 +134,14 @@ class Judge:
         return min(20 * max(1.0, trace), self.base_ess / 4)
 
     def predicted_error(self, means: FloatArray) -> float:
-        """Distance of the statistics from the true ones; undefined ones count as unchanged."""
-        error = _beyond(_finite(self.predict(means)) - self.aim, self.noise)
-        error = np.where(np.isfinite(error), error, self.base_error)
-        return float(np.sum(error[np.isfinite(self.base_error)]))
+        """Distance of the statistics from what they should be.
+
+        One that is undefined here counts as unmoved, so that nothing is gained by making it so.
+        """
+        aim = self.aim
+        error = np.abs(_finite(self.predict(means)) - aim)
+        error = np.where(np.isnan(error), np.abs(self.base - aim), error)
+        return float(np.nansum(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +246,31 @@ class Walker:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which point to take: by the risk estimate, or by the statistics where that is hopeless."""
+    """Which point to take: by the risk estimate, or by the statistics where that is hopeless.
+
+    ``keep`` takes the base weights whatever the measures say: the statistics agree already.
+    """
 
     infeasible: bool
+    keep: bool = False
 
     @classmethod
-    def of(cls, stops: Sequence[Stop], queries: int) -> Rule:
-        """The risk estimate, unless even its smallest value says that the answers are far."""
+    def of(cls, stops: Sequence[Stop], queries: int, *, agrees: bool = False) -> Rule:
+        """The risk estimate, unless even its smallest value says that the answers are far.
+
+        Where the answers are in reach and the base weights' statistics agree with them
+        (``agrees``), moving would only copy noise.
+        """
         by_risk = cls(infeasible=False)
-        return cls(by_risk.cost(by_risk.best(stops)) > INFEASIBLE_SURE * queries)
+        far = by_risk.cost(by_risk.best(stops)) > INFEASIBLE_SURE * queries
+        return cls(infeasible=far, keep=agrees and not far)
 
     def cost(self, stop: Stop) -> float:
         """What to make small; infinite under the floor."""
         if not stop.point.allowed or stop.verdict is not Verdict.CONVERGED:
             return np.inf
+        if self.keep:
+            return 0.0 if stop.point.eta == np.inf else np.inf
         return stop.point.predicted_error if self.infeasible else stop.point.sure
 
     def best(self, stops: Sequence[Stop]) -> Stop:
