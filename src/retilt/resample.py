@@ -7,6 +7,7 @@ integer arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +20,9 @@ Method: TypeAlias = Literal["systematic", "multinomial"]
 
 GRID_BITS = 30
 """Weights of mean 1 are whole multiples of 2**-30; 1e8 rows then sum to 2**57 at most."""
+
+_CLASS_BITS = 8
+_KEY_BITS = 62
 
 MAX_ROWS = 2**31
 """Most rows that can be drawn: products of two numbers of rows must fit in 63 bits."""
@@ -94,12 +98,56 @@ def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def likeness_order(columns: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
+    """Row numbers in an order that keeps rows alike in all columns close together.
+
+    Systematic sampling takes evenly along the order of the rows: any run of them gets its share
+    of the sample to within one row. In an order in which neighbours are alike, the sample's
+    means therefore differ from the weighted ones by several times less than in a random order
+    (implicit stratification, as when official statistics draw from a sorted file).
+
+    The order is Morton's: each column's values are put in 2**b classes of about equal size, and
+    the classes' bits are interleaved, highest first. Equal rows keep their order.
+
+    Parameters
+    ----------
+    columns
+        At least one, each (N,) of whole numbers; the order follows the first 62.
+
+    Returns
+    -------
+    (N,) intp
+        A permutation.
+
+    Examples
+    --------
+    >>> likeness_order([np.array([9, 1, 9, 1], dtype=np.int32)])
+    array([1, 3, 0, 2])
+    """
+    used = columns[:_KEY_BITS]
+    bits = max(1, min(_CLASS_BITS, _KEY_BITS // len(used)))
+    classes = [_classes(column, bits) for column in used]
+    key = np.zeros(len(used[0]), dtype=np.int64)
+    for bit in range(bits - 1, -1, -1):
+        for own in classes:
+            key = (key << 1) | ((own >> bit) & 1)
+    return np.argsort(key, kind="stable")
+
+
+def _classes(column: NDArray[np.int32], bits: int) -> NDArray[np.int64]:
+    """The value's mid-rank as one of 2**bits classes: equal values share a class."""
+    ordered = np.sort(column)
+    below, above = (np.searchsorted(ordered, column, side=side) for side in ("left", "right"))
+    return ((below + above) << bits) // (2 * max(column.size, 1))
+
+
 def sample_rows(
     weights: ArrayLike,
     rows: int,
     *,
     method: Method = "systematic",
     seed: int | np.random.Generator | None = None,
+    order: NDArray[np.intp] | None = None,
 ) -> NDArray[np.int64]:
     """Row numbers drawn in proportion to weights, in the table's order.
 
@@ -115,6 +163,9 @@ def sample_rows(
         many times on average. ``"multinomial"``: independent draws.
     seed
         The same seed gives the same rows; None differs every time.
+    order
+        (N,) permutation that systematic sampling goes by, such as :func:`likeness_order`;
+        None is the table's own.
 
     Returns
     -------
@@ -140,7 +191,9 @@ def sample_rows(
     values /= values.max()
     grid = _on_grid(values / values.mean())
     if method == "systematic":
-        return _systematic(grid, count, generator)
+        if order is None:
+            return _systematic(grid, count, generator)
+        return np.sort(order[_systematic(grid[order], count, generator)]).astype(np.int64)
     support = np.flatnonzero(grid)
     times = generator.multinomial(count, grid[support] / grid.sum())
     return np.repeat(support, times).astype(np.int64)

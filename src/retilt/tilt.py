@@ -21,7 +21,7 @@ from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Feature, FloatArray, IntArray
 from retilt.privacy.answers import Answers, answers_from_dict, load_answers
 from retilt.privacy.plan import read_json, write_json
-from retilt.resample import sample_rows
+from retilt.resample import likeness_order, sample_rows
 from retilt.schema.encode import check_type
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
@@ -223,6 +223,12 @@ class Tilt:
         return self.solution.misfit_after
 
     @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        """Rows alike in the measured columns next to each other, for systematic sampling."""
+        encoded = encode(self.table, self.answers.plan.queries.features)
+        return likeness_order(list(encoded.values()))
+
+    @cached_property
     def _statistics(self) -> list[dict[str, Any]]:
         queries, answers = self.answers.plan.queries, self.answers
         before, after, insistent = (
@@ -292,7 +298,8 @@ class Tilt:
         """Row numbers of a sample, ascending unless ``shuffle``."""
         wanted = self.table.rows if rows is None else rows
         generator = np.random.default_rng(_check_seed(seed))
-        chosen = sample_rows(self.weights, wanted, method=method, seed=generator)
+        order = self._order if method == "systematic" else None
+        chosen = sample_rows(self.weights, wanted, method=method, seed=generator, order=order)
         return generator.permutation(chosen) if shuffle else chosen
 
     def sample(
@@ -310,8 +317,9 @@ class Tilt:
         rows
             How many (default: as many as the synthetic table has).
         method
-            ``"systematic"``: each row appears floor(n w) or ceil(n w) times;
-            ``"multinomial"``: independent draws, the paper's.
+            ``"systematic"``: each row appears floor(n w) or ceil(n w) times, evenly over rows
+            that are alike in the measured columns; ``"multinomial"``: independent draws, the
+            paper's.
         seed
             For reproducible sampling; costs no privacy.
         shuffle

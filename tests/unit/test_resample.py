@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retilt.exceptions import InputError
-from retilt.resample import quantise, sample_rows
+from retilt.resample import likeness_order, quantise, sample_rows
 
 weights_strategy = st.lists(
     st.one_of(st.just(0.0), st.floats(1e-6, 1e6)), min_size=1, max_size=60
@@ -153,3 +153,48 @@ def test_weights_are_not_written_to():
     weights = np.array([1.0, 3.0])
     weights.setflags(write=False)
     sample_rows(weights, 10, seed=0)
+
+
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=40), min_size=1, max_size=70),
+)
+def test_the_likeness_order_is_a_permutation_that_keeps_equal_rows_in_order(
+    columns: list[list[int]],
+) -> None:
+    size = min(map(len, columns))
+    arrays = [np.array(c[:size], dtype=np.int32) for c in columns]
+    order = likeness_order(arrays)
+    assert sorted(order.tolist()) == list(range(size))
+    place = np.argsort(order)
+    rows = list(zip(*(a.tolist() for a in arrays), strict=True))
+    for i in range(size):
+        for j in range(i):
+            if rows[i] == rows[j]:
+                assert place[j] < place[i]
+
+
+def test_an_order_keeps_every_row_at_floor_or_ceil_and_the_sample_ascending() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.gamma(2.0, size=5000)
+    columns = [rng.integers(0, 9, 5000).astype(np.int32) for _ in range(3)]
+    drawn = sample_rows(weights, 4000, seed=1, order=likeness_order(columns))
+    assert np.all(np.diff(drawn) >= 0)
+    expected = 4000 * weights / weights.sum()
+    times = np.bincount(drawn, minlength=5000)
+    assert np.all((times >= np.floor(expected - 1e-6)) & (times <= np.ceil(expected + 1e-6)))
+
+
+def test_sampling_along_likeness_is_closer_to_the_weighted_means() -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(-4, 5, 20_000).astype(np.int32) for _ in range(4)]
+    values = np.stack(columns).astype(float)
+    weights = np.exp(0.1 * values.sum(axis=0))
+    weighted = values @ weights / weights.sum()
+    errors = {}
+    for name, order in (("table", None), ("likeness", likeness_order(columns))):
+        off = [
+            values[:, sample_rows(weights, 20_000, seed=s, order=order)].mean(axis=1) - weighted
+            for s in range(10)
+        ]
+        errors[name] = np.sqrt(np.mean(np.square(off)))
+    assert errors["likeness"] < errors["table"] / 3
