@@ -63,10 +63,10 @@ def compare(file: str, runs: int, data: Path) -> dict[str, list[float]]:
         problem = Problem(
             designs=queries.designs(encoded),
             answers=answers.means,
-            covariance=Covariance(answers.variances, answers.factor),
+            covariance=Covariance(answers.variances, answers.common_noise),
             base=np.ones(len(synthetic)),
         )
-        errors = queries.standard_errors(answers.means, answers.variances, answers.factor)
+        errors = queries.standard_errors(answers.means, answers.variances, answers.common_noise)
         plain = fit_path(problem, queries.evaluate)
         ours = fit_path(problem, queries.evaluate, errors=errors)
         before = distance(ours.before)

@@ -155,7 +155,11 @@ GENERATOR_RHO = Annotated[
     typer.Option(help="The generator's zCDP guarantee.", rich_help_panel=_PRIVACY),
 ]
 GENERATOR_UNIT = Annotated[
-    Unit, typer.Option(help="The generator's neighbouring tables.", rich_help_panel=_PRIVACY)
+    Unit | None,
+    typer.Option(
+        help="The generator's neighbouring tables; needed with its epsilon or rho.",
+        rich_help_panel=_PRIVACY,
+    ),
 ]
 
 _FIT = "Fit"
@@ -309,14 +313,23 @@ class Measures:
 
 
 def generator_of(
-    epsilon: float | None, delta: float | None, rho: float | None, unit: Unit
+    epsilon: float | None, delta: float | None, rho: float | None, unit: Unit | None
 ) -> Generator | None:
     """The generator's guarantee as declared, if it was."""
     from retilt.measures.base import Relation
     from retilt.privacy.budget import ZCDP, ApproxDP, Generator, PureDP
 
     if epsilon is None and delta is None and rho is None:
+        if unit is not None:
+            raise InputError(
+                "--generator-unit: give the generator's epsilon and delta, or rho, too."
+            )
         return None
+    if unit is None:
+        raise InputError(
+            "the generator's guarantee needs --generator-unit: replace-one or add-remove, as its "
+            "authors state it. Most that add noise to counts (AIM, MST) prove add-remove."
+        )
     budget: ApproxDP | PureDP | ZCDP
     if rho is not None:
         if epsilon is not None or delta is not None:

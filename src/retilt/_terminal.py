@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retilt.evaluation import Evaluation
-    from retilt.privacy.answers import Answers
     from retilt.privacy.plan import Plan
     from retilt.tilt import Tilt
 
@@ -240,9 +239,10 @@ def show_plan(terminal: Terminal, plan: Plan) -> None:
         f"{len(rows)} statistics would be released", ["statistic", "expected standard error"], rows
     )
     show_notes(terminal, plan.notes)
+    terminal.say(f"Privacy, once measured: {plan.statement}")
 
 
-def show_fit(terminal: Terminal, tilt: Tilt, answers: Answers) -> None:
+def show_fit(terminal: Terminal, tilt: Tilt) -> None:
     """Print a fit: the statistics, the verdict, and what it costs."""
     rows, left_out = farthest(tilt.statistics_table())
     terminal.table(
@@ -259,12 +259,15 @@ def show_fit(terminal: Terminal, tilt: Tilt, answers: Answers) -> None:
         f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after "
         "(mean squared distance from the noisy answers, in units of their noise)."
     )
-    terminal.say(f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows.")
+    terminal.say(
+        f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows. "
+        f"Distance from the optimum: {tilt.certificate['gap']:.1g} nats."
+    )
     show_notes(terminal, tilt.notes)
-    terminal.say(f"Privacy: {answers.statement}")
+    terminal.say(f"Privacy: {tilt.answers.statement}")
 
 
-def fit_object(tilt: Tilt, answers: Answers, files: Mapping[str, Path]) -> dict[str, Any]:
+def fit_object(tilt: Tilt, files: Mapping[str, Path]) -> dict[str, Any]:
     """Give a fit as one JSON object."""
     return {
         "status": tilt.status,
@@ -272,7 +275,8 @@ def fit_object(tilt: Tilt, answers: Answers, files: Mapping[str, Path]) -> dict[
         "misfit": {"before": tilt.misfit_before, "after": tilt.misfit_after},
         "ess": tilt.ess,
         "rows": len(tilt.weights),
-        "privacy": answers.privacy,
+        "privacy": tilt.answers.privacy,
+        "certificate": tilt.certificate,
         "statistics": tilt.statistics_table(),
         "files": dict(files),
         "notes": tilt.notes,

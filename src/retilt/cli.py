@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that ``retilt --help`` answe
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ from retilt._version import __version__
 from retilt.exceptions import InputError, RetiltError
 
 if TYPE_CHECKING:
+    from retilt.privacy.answers import Answers
+    from retilt.privacy.plan import Plan
     from retilt.tilt import Tilt
 
 INTERNAL_ERROR = 1
@@ -130,6 +133,42 @@ def _check_outputs(
         check = refuse_table_path if role in TABLES else refuse_existing
         check(path, force)
     return wanted
+
+
+@dataclass(slots=True)
+class _Keeper:
+    """Keeps the plan and the answers of a run: what was paid for must not be lost.
+
+    If the run fails after measuring, answers that were not asked for are written to a file of
+    their own in the current folder, so that ``retilt fit`` can go on from there.
+    """
+
+    plan_file: Path | None
+    answers_file: Path | None
+    force: bool
+    answers: Answers | None = None
+
+    def keep_plan(self, plan: Plan) -> None:
+        if self.plan_file is not None:
+            plan.save(self.plan_file, force=self.force)
+
+    def keep_answers(self, answers: Answers) -> None:
+        self.answers = answers
+        if self.answers_file is not None:
+            answers.save(self.answers_file, force=self.force)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or self.answers is None or self.answers_file is not None:
+            return
+        place = Path(f"retilt-answers-{secrets.token_hex(4)}.json")
+        self.answers.save(place)
+        print(
+            f"The budget is spent; the answers were kept in {place}: go on with `retilt fit`.",
+            file=sys.stderr,
+        )
 
 
 def _need_output(outputs: Mapping[str, Path], options: str) -> None:
@@ -194,7 +233,7 @@ def plan(
     generator_epsilon: GENERATOR_EPSILON = None,
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
-    generator_unit: GENERATOR_UNIT = Unit.REPLACE,
+    generator_unit: GENERATOR_UNIT = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="plan.json", help="Where to save the plan."),
@@ -234,6 +273,7 @@ def plan(
     terminal.result(
         {
             "plan": made.to_dict(),
+            "privacy": made.privacy,
             "statistics": made.statistics_table(),
             "notes": made.notes,
             "files": files,
@@ -318,9 +358,9 @@ def fit(
         )
         draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
         _write_fit(made, files, draw, force=force)
-    show_fit(terminal, made, answers)
+    show_fit(terminal, made)
     show_files(terminal, files)
-    terminal.result(fit_object(made, answers, files))
+    terminal.result(fit_object(made, files))
     return made.exit_code
 
 
@@ -377,7 +417,7 @@ def run(
     generator_epsilon: GENERATOR_EPSILON = None,
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
-    generator_unit: GENERATOR_UNIT = Unit.REPLACE,
+    generator_unit: GENERATOR_UNIT = None,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
     size: SIZE = None,
@@ -394,10 +434,8 @@ def run(
     quiet: QUIET = False,
 ) -> int:
     """Plan, measure, fit and sample in one go."""
-    from retilt.engines.local import open_table
-    from retilt.pipeline import measure as take
-    from retilt.pipeline import plan as make_plan
-    from retilt.tilt import fit as make_tilt
+    from retilt.pipeline import align
+    from retilt.tilt import check_sample
 
     terminal = _terminal(context, output, quiet)
     measures = Measures(correlate, moments, marginal, correlate_with, top, workload)
@@ -414,14 +452,13 @@ def run(
         force=force,
     )
     _need_output(files, "-o (the table), --weights, --tilt, --plan, --answers")
-    with terminal.progress("planning"):
-        table = open_table(synthetic)
-        real = open_table(private, private=True)
-        if rows is None and unit is Unit.REPLACE:
-            rows = real.rows  # public under this unit; under the other it must not be used
-        planned = make_plan(
-            table,
-            measures.build(table, schema),
+    check_sample(size, method.value, seed)
+    keeper = _Keeper(plan_file, answers_file, force)
+    with keeper, terminal.progress("running") as step:
+        made = align(
+            private,
+            synthetic,
+            lambda table: measures.build(table, schema),
             epsilon=epsilon,
             delta=delta,
             rho=rho,
@@ -432,20 +469,17 @@ def run(
             ),
             schema=schema,
             basis=basis.value,
+            base_weights=base_weights,
+            min_ess=min_ess,
+            on_plan=keeper.keep_plan,
+            on_answers=keeper.keep_answers,
+            on_step=step,
         )
-        if plan_file is not None:
-            planned.save(plan_file, force=force)
-    with terminal.progress("measuring"):
-        answers = take(real, planned)
-        if answers_file is not None:
-            answers.save(answers_file, force=force)
-    with terminal.progress("fitting") as step:
-        made = make_tilt(table, answers, base_weights=base_weights, min_ess=min_ess, on_step=step)
         draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
         _write_fit(made, files, draw, force=force)
-    show_fit(terminal, made, answers)
+    show_fit(terminal, made)
     show_files(terminal, files)
-    terminal.result(fit_object(made, answers, files))
+    terminal.result(fit_object(made, files))
     return made.exit_code
 
 

@@ -90,11 +90,11 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
             evaluation = evaluate(
                 private, synthetic, files["table"], columns=columns, schema=data.schema
             )
-    show_fit(terminal, tilt, answers)
+    show_fit(terminal, tilt)
     terminal.say("")
     show_evaluation(terminal, evaluation)
     show_files(terminal, files)
-    result = fit_object(tilt, answers, files)
+    result = fit_object(tilt, files)
     terminal.result({**result, "evaluation": evaluation.to_dict()})
     return tilt.exit_code
 

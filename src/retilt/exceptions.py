@@ -47,8 +47,10 @@ class OutputExistsError(InputError):
     """An output file exists already and overwriting was not asked for."""
 
 
-class MissingDependencyError(RetiltError, ImportError):
-    """An optional package is needed; the message names what to install."""
+class InternalError(RetiltError):
+    """A fault of ours met while the private table was read; its own text is withheld."""
+
+    exit_code = 1
 
 
 class PrivacyError(RetiltError):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,15 @@ from retilt._version import __version__
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.evaluation import correlation_matrix
-from retilt.exceptions import InputError, RowCountError, SchemaError, WorkloadError
-from retilt.measures.base import FloatArray, Relation
+from retilt.exceptions import (
+    InputError,
+    InternalError,
+    RetiltError,
+    RowCountError,
+    SchemaError,
+    WorkloadError,
+)
+from retilt.measures.base import Feature, FloatArray, IntArray, Relation
 from retilt.measures.marginals import Marginal, MarginalBlock
 from retilt.measures.moments import Basis, Moments
 from retilt.measures.queries import QuerySet, describe_duplicates
@@ -32,9 +39,22 @@ from retilt.privacy.plan import Plan, bind, load_plan
 from retilt.privacy.sensitivity import norm_of
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
-from retilt.schema.encode import check_type, to_unit, values_of
+from retilt.schema.encode import check_type, numbers, to_unit, values_of
 from retilt.schema.formats import load_declared, resolve
-from retilt.tilt import Tilt, encode, fit, require_columns
+from retilt.tilt import (
+    Method,
+    Tilt,
+    check_encoded,
+    check_fit,
+    check_sample,
+    encode,
+    fit,
+    require_columns,
+)
+from retilt.tilting.solution import PathPoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def plan(
@@ -101,7 +121,10 @@ def plan(
     total_budget(budget, generator, unit.relation)  # refuses a mismatch of relations
     require_columns(table, workload.columns, "the synthetic table")
     resolved = resolve(load_declared(schema), table, workload.columns)
-    return _Planner(table, resolved, budget, unit, basis).plan(workload, rows, generator)
+    planner = _Planner(_StandIn(table, resolved), budget, unit, basis)
+    made = planner.plan(workload, rows, generator)
+    planner.check(made)
+    return made
 
 
 def _check_rows(rows: object, unit: Unit, synthetic_rows: int) -> int:
@@ -118,24 +141,60 @@ def _check_rows(rows: object, unit: Unit, synthetic_rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Planner:
+class _StandIn:
+    """The synthetic table, each column read and encoded once."""
+
     table: Table
     schema: Schema
+    _cells: dict[str, pa.ChunkedArray] = field(default_factory=dict)
+    _encoded: dict[Feature, IntArray] = field(default_factory=dict)
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        """A column's cells, with the text of numbers parsed."""
+        if name not in self._cells:
+            self._cells[name] = _parsed(self.schema[name], self.table.cells(name))
+        return self._cells[name]
+
+    def encode(self, features: Sequence[Feature]) -> dict[Feature, IntArray]:
+        """The features' columns as integers."""
+        for feature in features:
+            if feature not in self._encoded:
+                self._encoded[feature] = feature.encode(self.cells(feature.name))
+        return {f: self._encoded[f] for f in features}
+
+
+def _parsed(column: Column, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    numeric = isinstance(column, Numeric) or (
+        isinstance(column, Categorical) and not column.is_text
+    )
+    return pa.chunked_array([pa.array(numbers(cells))]) if numeric else cells
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Resolves a workload on the synthetic table, which stands in for the private one."""
+
+    stand_in: _StandIn
     budget: Budget
     unit: Unit
     basis: Basis
 
+    @property
+    def schema(self) -> Schema:
+        return self.stand_in.schema
+
     def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
-        measures = tuple(self._resolve(m) for m in workload.measures)
-        measures = tuple(self._tune(m) for m in measures)
+        measures = tuple(self._tune(self._resolve(m)) for m in workload.measures)
         norm = norm_of(self.budget)
         queries = self._bind(measures)
-        stand_in = self._answers(queries)
+        answers = self._answers(queries)
         weights = [m.weight for m in measures]
-        scales = block_scales(queries, stand_in, weights, norm)
+        scales = block_scales(queries, answers, weights, norm)
         count = None
         if isinstance(self.unit, AddRemoveOneRow):
-            count = count_scale(queries, stand_in, scales, weights, norm)
+            count = count_scale(queries, answers, scales, weights, norm)
         draft = Plan(
             unit=self.unit,
             budget=self.budget,
@@ -149,22 +208,29 @@ class _Planner:
         )
         return replace(
             draft,
-            expected=_expected_errors(draft, stand_in),
+            expected=_expected_errors(draft, answers),
             notes=tuple(self._notes(measures, queries)),
         )
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan whose answers could not be fitted to the synthetic table."""
+        encoded = self.stand_in.encode(plan.queries.features)
+        if self.stand_in.table.rows:
+            check_encoded(plan.queries, encoded, np.ones(self.stand_in.table.rows))
 
     def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
         return QuerySet(bind(measures, self.schema, self.basis, self.budget, self.unit))
 
     def _answers(self, queries: QuerySet) -> FloatArray:
-        return queries.means(encode(self.table, queries.features), self.table.rows)
+        encoded = self.stand_in.encode(queries.features)
+        return queries.means(encoded, self.stand_in.table.rows)
 
     def _resolve(self, measure: Measure) -> Measure:
         if isinstance(measure, Moments):
             return measure
         numeric = [n for n in measure.columns if isinstance(self.schema[n], (Numeric, Datetime))]
         values = {
-            n: values_of(self.schema[n], self.table.cells(n)).astype(np.float64) for n in numeric
+            n: values_of(self.schema[n], self.stand_in.cells(n)).astype(np.float64) for n in numeric
         }
         return measure.with_edges(self.schema, values)
 
@@ -172,9 +238,9 @@ class _Planner:
         """Loudness of a moments block, with the synthetic table standing in."""
         if isinstance(measure, Marginal) or self.basis == "paper":
             return measure
-        stand_in = self._answers(self._bind((measure,)))
+        answers = self._answers(self._bind((measure,)))
         norm, relation = norm_of(self.budget), self.unit.relation
-        return measure.tuned(self.schema, stand_in, norm=norm, relation=relation)
+        return measure.tuned(self.schema, answers, norm=norm, relation=relation)
 
     def _notes(self, measures: tuple[Measure, ...], queries: QuerySet) -> list[str]:
         notes = list(self._empty_cells(queries))
@@ -192,13 +258,13 @@ class _Planner:
                 f"Bounds or categories read off the synthetic table: {', '.join(read)}. "
                 "Declare them in a schema if they should not depend on it."
             )
-        for name in self.schema.columns:
-            notes += _column_notes(name, self.schema[name], self.table)
+        for name, column in self.schema.columns.items():
+            notes += _column_notes(name, column, self.stand_in.cells(name))
         return notes
 
     def _empty_cells(self, queries: QuerySet) -> Iterator[str]:
         """Cells that no synthetic row lies in: the tilt can't reach any share above 0 there."""
-        encoded = encode(self.table, queries.features)
+        encoded = self.stand_in.encode(queries.features)
         for block in queries.blocks:
             if isinstance(block, MarginalBlock):
                 empty = block.sums([encoded[f] for f in block.features]).count(0)
@@ -209,9 +275,8 @@ class _Planner:
                     )
 
 
-def _column_notes(name: str, column: Column, table: Table) -> list[str]:
+def _column_notes(name: str, column: Column, cells: pa.ChunkedArray) -> list[str]:
     """What the encoding does to the *synthetic* column."""
-    cells = table.cells(name)
     if isinstance(column, Categorical):
         codes = values_of(column, cells)
         unknown = int(np.count_nonzero(codes == len(column.categories)))
@@ -238,7 +303,7 @@ def _expected_errors(draft: Plan, stand_in: FloatArray) -> tuple[float | None, .
     """Standard errors if the private table's answers were the synthetic one's."""
     values = _scaled(draft, stand_in)
     guess = make_answers(draft, values, private=True)
-    errors = draft.queries.standard_errors(stand_in, guess.variances, guess.factor)
+    errors = draft.queries.standard_errors(stand_in, guess.variances, guess.common_noise)
     return tuple(None if np.isnan(e) else float(e) for e in errors)
 
 
@@ -287,7 +352,7 @@ def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers
         plan=plan,
         values=tuple(values),
         factors=plan.noise.factors,
-        scales=plan.noise.deviations,
+        noise_scales=plan.noise.scales,
         private=private,
         versions={
             "retilt": __version__,
@@ -295,6 +360,24 @@ def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+    )
+
+
+def _guarded_sums(private: Any, plan: Plan) -> list[int]:
+    """:func:`exact_sums`, of whose failures nothing is told but what our own errors say.
+
+    Other libraries' errors quote the data, also where they only hang on ours as context.
+    """
+    try:
+        return exact_sums(private, plan)
+    except RetiltError as error:
+        error.__context__ = None
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+    raise InternalError(
+        f"internal error ({kind}) while the private table was read. Its text is withheld, for it "
+        "could hold private values. Please report it with the version and no data."
     )
 
 
@@ -324,8 +407,8 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
-    exact = exact_sums(private, plan)
-    noise = draw(plan.noise.deviations)
+    exact = _guarded_sums(private, plan)
+    noise = draw(plan.noise.scales)
     return make_answers(plan, [s + z for s, z in zip(exact, noise, strict=True)], private=True)
 
 
@@ -349,6 +432,76 @@ class Result:
     plan: Plan
 
 
+def align(
+    private: Any,
+    synthetic: Any,
+    workload: Workload | Callable[[Table], Workload],
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    rows: int | None = None,
+    unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
+    generator: Generator | None = None,
+    schema: Any = None,
+    basis: Basis = "centred",
+    base_weights: Any = None,
+    min_ess: float | None = None,
+    on_plan: Callable[[Plan], object] | None = None,
+    on_answers: Callable[[Answers], object] | None = None,
+    on_step: Callable[[PathPoint], object] | None = None,
+) -> Tilt:
+    """Plan, measure and fit in one go; :func:`postprocess` also samples.
+
+    Whatever can be refused is refused before the private table is measured; after that the
+    answers are handed to ``on_answers`` before anything else is done with them.
+
+    Parameters
+    ----------
+    private, synthetic
+        The two tables.
+    workload
+        What should agree; or a function that makes it from the opened synthetic table.
+    rows
+        Defaults to the private table's row count under replace-one, where it is public.
+    on_plan, on_answers, on_step
+        Called with the plan before measuring, with the answers right after, and with each
+        point of the fit's path.
+
+    The other parameters are those of :func:`plan` and :func:`fit`.
+
+    Raises
+    ------
+    InputError, PrivacyError
+        As :func:`plan`, :func:`measure` and :func:`fit`.
+    """
+    unit = parse_unit(unit)
+    opened, table = open_table(private, private=True), open_table(synthetic)
+    if rows is None and isinstance(unit, ReplaceOneRow):
+        rows = opened.rows  # public under this unit; under the other it must not be used
+        if rows == 0:
+            raise InputError("the private table has no rows; there is nothing to measure.")
+    made = plan(
+        table,
+        workload(table) if callable(workload) else workload,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        rows=rows,
+        unit=unit,
+        generator=generator,
+        schema=schema,
+        basis=basis,
+    )
+    check_fit(table, made, base_weights=base_weights, min_ess=min_ess)
+    if on_plan is not None:
+        on_plan(made)
+    answers = measure(opened, made)
+    if on_answers is not None:
+        on_answers(answers)
+    return fit(table, answers, base_weights=base_weights, min_ess=min_ess, on_step=on_step)
+
+
 def postprocess(
     private: Any,
     synthetic: Any,
@@ -365,24 +518,20 @@ def postprocess(
     base_weights: Any = None,
     min_ess: float | None = None,
     size: int | None = None,
-    method: Literal["systematic", "multinomial"] = "systematic",
+    method: Method = "systematic",
     shuffle: bool = False,
     seed: int | None = None,
-    on_step: Callable[[Any], None] | None = None,
+    on_answers: Callable[[Answers], object] | None = None,
 ) -> Result:
     """Plan, measure, fit and sample in one go.
 
-    ``rows`` defaults to the private table's row count under replace-one, where it is public.
-    The other parameters are those of :func:`plan`, :func:`fit` and :meth:`Tilt.sample`
-    (``size`` is the number of rows to sample).
+    ``size`` is the number of rows to sample; ``method``, ``shuffle`` and ``seed`` are those of
+    :meth:`Tilt.sample`, the other parameters those of :func:`align`.
     """
-    unit = parse_unit(unit)
-    opened = open_table(private, private=True)
-    if rows is None and isinstance(unit, ReplaceOneRow):
-        rows = max(opened.rows, 1)
-    table = open_table(synthetic)
-    made = plan(
-        table,
+    check_sample(size, method, seed)
+    tilt = align(
+        private,
+        synthetic,
         workload,
         epsilon=epsilon,
         delta=delta,
@@ -392,11 +541,12 @@ def postprocess(
         generator=generator,
         schema=schema,
         basis=basis,
+        base_weights=base_weights,
+        min_ess=min_ess,
+        on_answers=on_answers,
     )
-    answers = measure(opened, made)
-    tilt = fit(table, answers, base_weights=base_weights, min_ess=min_ess, on_step=on_step)
     post = tilt.sample(size, method=method, seed=seed, shuffle=shuffle)
-    return Result(post=post, tilt=tilt, answers=answers, plan=made)
+    return Result(post=post, tilt=tilt, answers=tilt.answers, plan=tilt.answers.plan)
 
 
 def top_correlated(synthetic: Any, target: str, *, top: int = 5, schema: Any = None) -> list[str]:

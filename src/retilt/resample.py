@@ -78,7 +78,16 @@ def _checked(weights: ArrayLike) -> FloatArray:
     return values
 
 
-def _check_rows(rows: object) -> int:
+def check_draw(rows: object, method: object) -> int:
+    """The number of rows to draw, once it and the method are known to be usable.
+
+    Raises
+    ------
+    InputError
+        If either is not.
+    """
+    if method not in ("systematic", "multinomial"):
+        raise InputError(f"method: got {method!r}, expected 'systematic' or 'multinomial'.")
     if isinstance(rows, (bool, np.bool_)) or not isinstance(rows, (int, np.integer)):
         raise InputError(f"rows: got {rows!r}, expected a whole number of zero or more.")
     if not 0 <= rows < MAX_ROWS:
@@ -182,11 +191,9 @@ def sample_rows(
     >>> sample_rows([1, 0, 3], 4, seed=0)
     array([0, 2, 2, 2])
     """
-    count = _check_rows(rows)
+    count = check_draw(rows, method)
     values = _checked(weights)
     generator = _generator(seed)
-    if method not in ("systematic", "multinomial"):
-        raise InputError(f"method: got {method!r}, expected 'systematic' or 'multinomial'.")
     # The largest first: a sum of the largest floats is infinite.
     values /= values.max()
     grid = _on_grid(values / values.mean())

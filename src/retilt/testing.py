@@ -28,7 +28,7 @@ def insecure_measure(
     """
     sums = exact_sums(private, plan)
     if noise:
-        scales = np.array(plan.noise.deviations)
+        scales = np.array(plan.noise.scales)
         drawn = rng.laplace(0, scales) if plan.noise.norm == 1 else rng.normal(0, scales)
         sums = [s + int(z) for s, z in zip(sums, np.rint(drawn), strict=True)]
     return make_answers(plan, sums, private=False)

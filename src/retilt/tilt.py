@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,21 @@ from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Feature, FloatArray, IntArray
+from retilt.measures.queries import QuerySet
 from retilt.privacy.answers import Answers, answers_from_dict, load_answers
-from retilt.privacy.plan import read_json, write_json
-from retilt.resample import likeness_order, sample_rows
+from retilt.privacy.plan import Plan, read_json, write_json
+from retilt.resample import Method as Method
+from retilt.resample import check_draw, likeness_order, sample_rows
 from retilt.schema.encode import check_type
-from retilt.tilting.path import fit_path
+from retilt.tilting.path import check_problem, fit_path
 from retilt.tilting.problem import Covariance, Problem
 from retilt.tilting.restore import restore
 from retilt.tilting.solution import PathPoint, Solution, Status
 
 FORMAT = "retilt-tilt/1"
 
-Method = Literal["systematic", "multinomial"]
+_NAMED = 5
+"""Statistics that a note names before it counts the rest."""
 
 _KEPT = (
     "The weights were left as they were: the noise alone can explain how far the synthetic "
@@ -66,7 +69,7 @@ def fit(
     *,
     base_weights: Any = None,
     min_ess: float | None = None,
-    on_step: Callable[[Any], None] | None = None,
+    on_step: Callable[[PathPoint], object] | None = None,
 ) -> Tilt:
     """Find weights for the synthetic rows that make them agree with the answers.
 
@@ -98,7 +101,7 @@ def fit(
     table = open_table(synthetic)
     design = _Design.of(table, answers, base_weights)
     queries = answers.plan.queries
-    errors = queries.standard_errors(answers.means, answers.variances, answers.factor)
+    errors = queries.standard_errors(answers.means, answers.variances, answers.common_noise)
     solution = fit_path(
         design.problem, queries.evaluate, errors=errors, min_ess=min_ess, on_step=on_step
     )
@@ -113,6 +116,55 @@ def fit(
     )
 
 
+def check_fit(
+    synthetic: Any, plan: Plan, *, base_weights: Any = None, min_ess: float | None = None
+) -> None:
+    """Refuse, before any budget is spent, what :func:`fit` would refuse afterwards.
+
+    Raises
+    ------
+    InputError
+        As :func:`fit`.
+    """
+    table = open_table(synthetic)
+    encoded = _encoded(table, plan)
+    check_encoded(plan.queries, encoded, _base(table, base_weights), min_ess=min_ess)
+
+
+def check_encoded(
+    queries: QuerySet,
+    encoded: Mapping[Feature, IntArray],
+    base: FloatArray,
+    *,
+    min_ess: float | None = None,
+) -> None:
+    """:func:`check_fit` for columns that are encoded already."""
+    nothing = np.zeros(queries.size)
+    problem = Problem(
+        designs=queries.designs(encoded),
+        answers=nothing,
+        covariance=Covariance(nothing + 1),
+        base=base,
+    )
+    check_problem(problem, min_ess=min_ess)
+
+
+def check_sample(rows: int | None, method: Method, seed: int | None) -> None:
+    """Refuse, before any budget is spent, what :meth:`Tilt.sample` would refuse afterwards."""
+    _check_seed(seed)
+    check_draw(1 if rows is None else rows, method)
+
+
+def _encoded(table: Table, plan: Plan) -> dict[Feature, IntArray]:
+    """The plan's columns of a synthetic table, or a refusal of a table that can't have them."""
+    require_columns(table, tuple(plan.schema.columns), "the synthetic table")
+    if table.rows == 0:
+        raise InputError("the synthetic table has no rows; there is nothing to weigh.")
+    for name, column in plan.schema.columns.items():
+        check_type(name, column, table.arrow_type(name))
+    return encode(table, plan.queries.features)
+
+
 @dataclass(frozen=True)
 class _Design:
     """The synthetic table as a problem, and what it can't reach."""
@@ -122,18 +174,12 @@ class _Design:
 
     @classmethod
     def of(cls, table: Table, answers: Answers, base_weights: Any) -> _Design:
-        plan = answers.plan
-        require_columns(table, tuple(plan.schema.columns), "the synthetic table")
-        if table.rows == 0:
-            raise InputError("the synthetic table has no rows; there is nothing to weigh.")
-        for name, column in plan.schema.columns.items():
-            check_type(name, column, table.arrow_type(name))
-        encoded = encode(table, plan.queries.features)
+        encoded = _encoded(table, answers.plan)
         base = _base(table, base_weights)
         problem = Problem(
-            designs=plan.queries.designs(encoded),
+            designs=answers.plan.queries.designs(encoded),
             answers=answers.means,
-            covariance=Covariance(answers.variances, answers.factor),
+            covariance=Covariance(answers.variances, answers.common_noise),
             base=base,
         )
         return cls(problem, tuple(_shortfalls(answers, encoded, base > 0)))
@@ -161,7 +207,7 @@ def _shortfalls(
 ) -> list[str]:
     """What no weights of these rows can reach, block by block."""
     queries = answers.plan.queries
-    errors = np.sqrt(answers.variances + (answers.factor**2).sum(axis=1))
+    errors = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
     found = []
     for block, where in zip(queries.blocks, queries.positions, strict=True):
         arrays = [encoded[f][used] for f in block.features]
@@ -202,10 +248,15 @@ class Tilt:
         """Effective sample size in rows: (sum w)^2 / sum w^2."""
         return self.solution.ess
 
-    @property
+    @cached_property
     def status(self) -> Status:
-        """How the fit ended."""
-        return self.solution.status
+        """How the fit ended; ``infeasible_measures`` also where a statistic was not met.
+
+        A single cell that no synthetic row lies in hardly shows in the risk estimate of a
+        thousand, but whoever asked for it must hear of it.
+        """
+        unmet = self.solution.status is Status.CONVERGED and self.unmet
+        return Status.INFEASIBLE_MEASURES if unmet else self.solution.status
 
     @property
     def advice(self) -> str:
@@ -252,6 +303,23 @@ class Tilt:
             )
         return rows
 
+    @cached_property
+    def unmet(self) -> tuple[str, ...]:
+        """Statistics farther from their targets than noise explains, the worst first.
+
+        Farther means three standard errors, or more where there are so many statistics that
+        one in a hundred fits would have one by chance (Bonferroni). A target that is undefined
+        is no target.
+        """
+        limit = _unmet_limit(len(self._statistics))
+        off = {}
+        for row in self._statistics:
+            error = row["standard_error"]
+            distance = abs(row["after"] - row["target"]) / error if error > 0 else math.nan
+            if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
+                off[row["statistic"]] = math.inf if math.isnan(distance) else distance
+        return tuple(sorted(off, key=lambda name: -off[name]))
+
     def statistics_table(self) -> list[dict[str, Any]]:
         """A row for each statistic.
 
@@ -269,23 +337,31 @@ class Tilt:
     def exit_code(self) -> int:
         """0 if the fit did what was asked; 4 if measures can't be met or it did not converge.
 
-        Stopping at the floor of the effective sample size with every statistic within three
-        standard errors is success.
+        Stopping at the floor of the effective sample size with every statistic met is success.
         """
-        if self.status is Status.CONVERGED:
-            return 0
-        if self.status is Status.FLOOR_REACHED:
-            off = any(
-                abs(r["after"] - r["target"]) > 3 * r["standard_error"] for r in self._statistics
-            )
-            return 4 if off else 0
-        return 4
+        stopped = self.status is Status.FLOOR_REACHED and not self.unmet
+        return 0 if stopped or self.status is Status.CONVERGED else 4
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The plan's notes, and what was found out about the synthetic rows."""
-        kept = (_KEPT,) if self.solution.eta == math.inf and self.exit_code == 0 else ()
-        return (*self.answers.plan.notes, *kept, *self.shortfalls)
+        notes = [*self.answers.plan.notes]
+        if self.solution.eta == math.inf and self.exit_code == 0:
+            notes.append(_KEPT)
+        if self.unmet:
+            named = ", ".join(self.unmet[:_NAMED])
+            more = f" and {len(self.unmet) - _NAMED} more" if len(self.unmet) > _NAMED else ""
+            limit = _unmet_limit(len(self._statistics))
+            notes.append(f"Not met, over {limit:.2g} standard errors off: {named}{more}.")
+        return (*notes, *self.shortfalls)
+
+    @property
+    def certificate(self) -> dict[str, float]:
+        """How near to the optimum the weights are: ``gap`` in nats, and ``kkt_residual``.
+
+        Both are computed anew from the returned weights.
+        """
+        return {"gap": self.solution.gap(), "kkt_residual": self.solution.kkt_residual()}
 
     def rows(
         self,
@@ -356,8 +432,9 @@ class Tilt:
             "answers": self.answers.to_dict(),
             "base_weights": {"used": self.weighted, "column": self.base_column},
             "multipliers": solution.multipliers.tolist(),
-            "trade_off": _finite(solution.eta),
+            "eta": _finite(solution.eta),
             "status": solution.status.value,
+            "certificate": self.certificate,
             "ess": solution.ess,
             "misfit": {"before": solution.misfit_before, "after": solution.misfit_after},
             "insistent": solution.insistent.tolist(),
@@ -369,6 +446,17 @@ class Tilt:
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``tilt.json``, from which :func:`load_tilt` makes the weights of any table."""
         write_json(path, self.to_dict(), force=force)
+
+
+def _unmet_limit(count: int) -> float:
+    """Standard errors beyond which one of ``count`` statistics counts as not met.
+
+    >>> _unmet_limit(1), round(_unmet_limit(1000), 2)
+    (3.0, 4.42)
+    """
+    from scipy.special import ndtri
+
+    return max(3.0, -float(ndtri(0.005 / count)))
 
 
 def _finite(value: Any) -> Any:
@@ -415,7 +503,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         answers = answers_from_dict(content["answers"])
         multipliers = np.array(content["multipliers"], dtype=np.float64)
         weighted, column = content["base_weights"]["used"], content["base_weights"]["column"]
-        eta = math.inf if content["trade_off"] is None else float(content["trade_off"])
+        eta = math.inf if content["eta"] is None else float(content["eta"])
         status = Status(content["status"])
         insistent = np.array(content["insistent"], dtype=np.float64)
         points = tuple(_point(p) for p in content["path"])

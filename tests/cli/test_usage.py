@@ -128,7 +128,13 @@ class TestNames:
 
 class TestGenerator:
     def test_absent(self):
-        assert generator_of(None, None, None, Unit.REPLACE) is None
+        assert generator_of(None, None, None, None) is None
+
+    def test_its_neighbours_have_no_default(self):
+        with pytest.raises(InputError, match="--generator-unit"):
+            generator_of(3, 1e-9, None, None)
+        with pytest.raises(InputError, match="--generator-unit"):
+            generator_of(None, None, None, Unit.REPLACE)
 
     def test_kinds(self):
         assert generator_of(3, 1e-9, None, Unit.REPLACE).budget == ApproxDP(3, 1e-9)

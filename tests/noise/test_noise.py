@@ -202,11 +202,11 @@ def check_released(plan: Plan, table: pa.Table, draws: int) -> None:
     mechanism = "laplace" if plan.noise.norm == 1 else "gaussian"
     assert plan.noise.mechanism == f"discrete-{mechanism}"
     found = released_noise(plan, table, draws)
-    for column, scale in zip(found.T, plan.noise.deviations, strict=True):
+    for column, scale in zip(found.T, plan.noise.scales, strict=True):
         check_spread(column.astype(np.float64), mechanism, scale)
         check_fit(column.astype(np.float64), SAMPLERS[mechanism][1](scale), scale)
         check_low_bits(column)
-    check_independent(found / np.array(plan.noise.deviations))
+    check_independent(found / np.array(plan.noise.scales))
 
 
 @pytest.mark.parametrize("budget", ["pure", "approx"])

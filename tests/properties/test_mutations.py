@@ -150,8 +150,8 @@ def rounded_down(value: Fraction) -> float:
 
 def without_factor(*args: Any, **options: Any) -> sensitivity.NoisePlan:
     made = plan_noise(*args, **options)
-    quiet = tuple(d / f for d, f in zip(made.deviations, made.factors, strict=True))
-    return replace(made, deviations=quiet)
+    quiet = tuple(d / f for d, f in zip(made.scales, made.factors, strict=True))
+    return replace(made, scales=quiet)
 
 
 plan_noise = sensitivity.plan_noise

@@ -430,7 +430,7 @@ def released_changes(plan: Plan, points: int = 3) -> tuple[list[list[int]], NDAr
         sums = plan.queries.sums({f: a[i : i + 1] for f, a in encoded.items()})  # type: ignore[misc]
         sums += [1] if plan.counts_rows else []
         rows.append([s * f for s, f in zip(sums, noise.factors, strict=True)])
-    return rows, np.array(rows, dtype=np.float64) / np.array(noise.deviations)
+    return rows, np.array(rows, dtype=np.float64) / np.array(noise.scales)
 
 
 def check_plan(plan: Plan, *, attained: bool = False, points: int = 3) -> None:
@@ -441,14 +441,14 @@ def check_plan(plan: Plan, *, attained: bool = False, points: int = 3) -> None:
     change = rows[at[0]] if len(at) == 1 else np.subtract(*(np.array(rows[i], object) for i in at))
     spent = sum(
         (Fraction(abs(int(d))) / Fraction(s)) ** noise.norm
-        for d, s in zip(change, noise.deviations, strict=True)
+        for d, s in zip(change, noise.scales, strict=True)
     )
     limit = allowed(plan.budget)
     assert spent <= limit, f"a row spends {float(spent)} of {float(limit)}"
     if noise.calibration is not None:
         assert spent <= Fraction(noise.calibration.distance) ** 2
         # The slack between discrete and continuous noise was proved for this least deviation.
-        assert min(noise.deviations) >= 10_000
+        assert min(noise.scales) >= 10_000
     if attained:
         assert spent >= limit * Fraction(1 - 3 * CLOSE), "the budget is not used up"
 
@@ -594,7 +594,7 @@ def test_a_constant_column_leaves_the_others_their_noise() -> None:
     columns = {**some("a", "b"), "k": CONSTANT}
     measures = [Moments(("a", "k", "b"), loudness=Fraction(1)), Marginal(("k",), edges={"k": ()})]
     plan = make_plan(measures, columns, unit="replace", budget="zcdp")
-    assert min(plan.noise.deviations) >= 10_000
+    assert min(plan.noise.scales) >= 10_000
     check_plan(plan)
 
 
@@ -612,7 +612,7 @@ def test_neighbouring_tables_differ_by_one_row(unit: str) -> None:
     def draw() -> dict[str, str | None]:
         return {n: v[rng.integers(len(v))] for n, v in values.items()}
 
-    steps = np.array([float(d) for d in plan.noise.deviations])
+    steps = np.array([float(d) for d in plan.noise.scales])
     limit = float(allowed(plan.budget)) ** 0.5
     for _ in range(25):
         common, one, other = draw(), draw(), draw()

@@ -34,6 +34,16 @@ Norm: TypeAlias = Literal[1, 2]
 """1 for Laplace (pure DP), 2 for Gaussian."""
 
 
+def label(text: str) -> str:
+    """A name as it stands in a statistic's name: quoted where it could be read as two.
+
+    >>> label("age"), label("a, b")
+    ('age', '"a, b"')
+    """
+    plain = text and not set(text) & set(',()="\n\r') and text == text.strip()
+    return text if plain else '"' + text.replace('"', '""') + '"'
+
+
 class Relation(Enum):
     """Which tables are neighbours."""
 
@@ -153,6 +163,11 @@ class Block(Protocol):
     @property
     def statistics(self) -> tuple[str, ...]:
         """(S,) names of what the user asked for."""
+        ...
+
+    @property
+    def statistic_keys(self) -> tuple[str, ...]:
+        """(S,) canonical identity of each statistic; equal keys are the same number."""
         ...
 
     def evaluate(self, answers: FloatArray) -> FloatArray:

@@ -26,6 +26,7 @@ from retilt.measures.base import (
     IntArray,
     Norm,
     Relation,
+    label,
 )
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import cell_labels, limits
@@ -139,6 +140,11 @@ class Marginal:
         return block
 
 
+def _cell_label(value: str, column: Column) -> str:
+    """A category quoted where it must be; a bin such as ``[17, 25)`` as it is."""
+    return label(value) if isinstance(column, Categorical) else value
+
+
 def _check_bins(name: str, bins: object) -> None:
     if isinstance(bins, int) and not isinstance(bins, bool):
         if not 1 <= bins <= 1000:
@@ -246,9 +252,15 @@ class MarginalBlock:
     def statistics(self) -> tuple[str, ...]:
         """``cell(sex=F, race=White)``: the share of each cell."""
         labelled = (
-            [f"{n}={v}" for v in ls] for n, ls in zip(self.names, self._labels, strict=True)
+            [f"{label(n)}={_cell_label(v, c)}" for v in labels]
+            for n, c, labels in zip(self.names, self.columns, self._labels, strict=True)
         )
         return tuple(f"cell({', '.join(cell)})" for cell in product(*labelled))
+
+    @property
+    def statistic_keys(self) -> tuple[str, ...]:
+        """Name and query: bins whose edges print alike are not the same cell."""
+        return tuple(f"{s} {k}" for s, k in zip(self.statistics, self.keys, strict=True))
 
     @property
     def _known_total(self) -> bool:
@@ -261,9 +273,11 @@ class MarginalBlock:
         The projection (subtract the mean excess) is the least-squares one: the noise of all
         cells is alike.
         """
-        if not self._known_total:
+        excess = float(answers.sum()) - 1
+        # A table's own shares add up to 1 but for rounding, which must not fill empty cells.
+        if not self._known_total or abs(excess) < 1e-12:
             return answers.copy()
-        projected: FloatArray = answers - (answers.sum() - 1) / self.size
+        projected: FloatArray = answers - excess / self.size
         return projected
 
     def standard_errors(

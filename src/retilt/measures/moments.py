@@ -33,6 +33,7 @@ from retilt.measures.base import (
     Norm,
     Products,
     Relation,
+    label,
 )
 from retilt.schema.columns import MAX_LEVELS, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import limits
@@ -438,14 +439,20 @@ class MomentsBlock:
     def statistics(self) -> tuple[str, ...]:
         """``mean(a)``, ``sd(a)``, ``corr(a, b)`` in the user's order of columns."""
         left, right = self._pairs
+        names = [label(n) for n in self.names]
         correlations = tuple(
-            f"corr({self.names[i]}, {self.names[j]})" for i, j in zip(left, right, strict=True)
+            f"corr({names[i]}, {names[j]})" for i, j in zip(left, right, strict=True)
         )
         if self.correlations_only:
             return correlations
-        means = tuple(f"mean({n})" for n in self.names)
-        deviations = tuple(f"sd({n})" for n in self.names) if self.order == 2 else ()
+        means = tuple(f"mean({n})" for n in names)
+        deviations = tuple(f"sd({n})" for n in names) if self.order == 2 else ()
         return means + deviations + correlations
+
+    @property
+    def statistic_keys(self) -> tuple[str, ...]:
+        """The names: they say the columns and the function."""
+        return self.statistics
 
     def _central(self, answers: FloatArray) -> _Central:
         """Means, variances and covariances of the basis's columns, from the answers."""
@@ -612,7 +619,7 @@ class MomentsBlock:
         origin, span = (v[i] for v in self._natural())
         ends = f"{origin + span * low:.4g} and {origin + span * high:.4g}"
         return (
-            f"mean({self.names[i]}): measured {origin + span * mean:.4g} "
+            f"mean({label(self.names[i])}): measured {origin + span * mean:.4g} "
             f"± {span * error:.2g}, but all synthetic rows lie between {ends}."
         )
 
@@ -620,7 +627,7 @@ class MomentsBlock:
         _, span = (v[i] for v in self._natural())
         measured, reach = (span * sqrt(max(s - mean**2, 0.0)) for s in (square, most))
         return (
-            f"sd({self.names[i]}): measured {measured:.4g}, but with the measured mean the "
+            f"sd({label(self.names[i])}): measured {measured:.4g}, but with the measured mean the "
             f"synthetic rows' values allow at most {reach:.4g}: they lack its far values."
         )
 

@@ -79,21 +79,18 @@ class QuerySet:
         return tuple(units)
 
     @cached_property
-    def statistics(self) -> tuple[str, ...]:
-        """(S,) names of everything the user asked for, each once."""
-        return tuple(dict.fromkeys(self._all_statistics))
-
-    @cached_property
-    def _all_statistics(self) -> tuple[str, ...]:
-        return tuple(s for b in self.blocks for s in b.statistics)
-
-    @cached_property
     def _first(self) -> NDArray[np.intp]:
         """Where each distinct statistic stands first among all blocks' statistics."""
         seen: dict[str, int] = {}
-        for number, name in enumerate(self._all_statistics):
-            seen.setdefault(name, number)
+        for number, key in enumerate(k for b in self.blocks for k in b.statistic_keys):
+            seen.setdefault(key, number)
         return np.array(list(seen.values()), dtype=np.intp)
+
+    @cached_property
+    def statistics(self) -> tuple[str, ...]:
+        """(S,) names of everything the user asked for, each once."""
+        every = [s for b in self.blocks for s in b.statistics]
+        return tuple(every[i] for i in self._first)
 
     def sums(self, encoded: Mapping[Feature, IntArray]) -> list[int]:
         """(K,) exact integer sums over the encoded rows."""

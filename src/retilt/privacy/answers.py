@@ -17,9 +17,8 @@ import numpy as np
 
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray
-from retilt.privacy.budget import budget_to_dict, describe, total_budget
 from retilt.privacy.mechanism import MAX_SCALE
-from retilt.privacy.plan import Plan, plan_from_dict, read_json, write_json
+from retilt.privacy.plan import Plan, plan_from_dict, read_json, table_frame, write_json
 
 FORMAT = "retilt-answers/1"
 
@@ -38,7 +37,7 @@ class Answers:
     values
         (K [+ 1],) noisy integers: sums of each query times its factor; under add/remove the
         noisy row count (times its factor) comes last.
-    factors, scales
+    factors, noise_scales
         (K [+ 1],) the integer factors and the noise's scales that were used.
     private
         ``False`` only for answers of :func:`retilt.testing.insecure_measure`.
@@ -49,13 +48,13 @@ class Answers:
     plan: Plan
     values: tuple[int, ...]
     factors: tuple[int, ...]
-    scales: tuple[float, ...]
+    noise_scales: tuple[float, ...]
     private: bool
     versions: Mapping[str, str]
 
     def __post_init__(self) -> None:
         expected = self.plan.queries.size + self.plan.counts_rows
-        for name in ("values", "factors", "scales"):
+        for name in ("values", "factors", "noise_scales"):
             got = len(getattr(self, name))
             if got != expected:
                 raise InputError(f"{name}: got {got} numbers, expected {expected}.")
@@ -68,7 +67,7 @@ class Answers:
 
     def _deviation(self, k: int) -> float:
         """Standard deviation of the noise of sum k at unit scale."""
-        return self.plan.noise.deviation_per_scale * self.scales[k] / self.steps[k]
+        return self.plan.noise.deviation_per_scale * self.noise_scales[k] / self.steps[k]
 
     @cached_property
     def rows(self) -> float:
@@ -90,7 +89,7 @@ class Answers:
         return np.array([(self._deviation(k) / self.rows) ** 2 for k in queries])
 
     @cached_property
-    def factor(self) -> FloatArray:
+    def common_noise(self) -> FloatArray:
         """(K, R) common part: the noisy count divides every sum (R = 1), or none (R = 0).
 
         ``a = S / n``, so an error e of the count moves a by ``-a e / n``.
@@ -104,7 +103,7 @@ class Answers:
         """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``."""
         queries = self.plan.queries
         estimates = queries.evaluate(self.means)
-        errors = queries.standard_errors(self.means, self.variances, self.factor)
+        errors = queries.standard_errors(self.means, self.variances, self.common_noise)
         return [
             {"statistic": s, "estimate": float(v), "standard_error": float(e)}
             for s, v, e in zip(queries.statistics, estimates, errors, strict=True)
@@ -113,49 +112,21 @@ class Answers:
     @cached_property
     def privacy(self) -> dict[str, Any]:
         """The privacy claim in numbers, and in words under ``statement``."""
-        plan = self.plan
-        total = total_budget(plan.budget, plan.generator, plan.unit.relation)
-        return {
-            "private": self.private,
-            "unit": plan.unit.relation.value,
-            "post_processing": budget_to_dict(plan.budget),
-            "generator": None if plan.generator is None else budget_to_dict(plan.generator.budget),
-            "total": None if total is None else budget_to_dict(total),
-            "mechanism": plan.noise.mechanism,
-            "sensitivity": plan.noise.sensitivity,
-            "statement": self.statement,
-        }
+        return {"private": self.private, **self.plan.privacy, "statement": self.statement}
 
-    @cached_property
+    @property
     def statement(self) -> str:
         """The privacy claim in words, with what it does not cover."""
-        plan = self.plan
-        if not self.private:
-            return (
-                "NOT PRIVATE: these answers were made by retilt.testing.insecure_measure with a "
-                "seeded generator. They are for tests and experiments; never release them."
-            )
-        kind = "Laplace" if plan.noise.norm == 1 else "Gaussian"
-        parts = [
-            f"The answers, and everything computed from them and the synthetic table, spend "
-            f"{describe(plan.budget)} of the private table: {plan.unit.promise}. "
-            f"Mechanism: one release of {plan.queries.size} exact integer sums with discrete "
-            f"{kind} noise."
-        ]
-        parts.append(_generator_sentence(plan))
-        inferred = [n for n in plan.schema.columns if n in plan.schema.inferred]
-        if inferred and plan.generator is None:
-            parts.append(
-                "Bounds or categories of "
-                + ", ".join(inferred)
-                + " were read off the synthetic table, whose guarantee was not declared: they "
-                "lie outside this statement."
-            )
-        parts.append(
-            "Not covered: the output of evaluate, a schema that was read from private data, and "
-            "running time. No ledger was kept."
+        if self.private:
+            return self.plan.statement
+        return (
+            "NOT PRIVATE: these answers were made by retilt.testing.insecure_measure with a "
+            "seeded generator. They are for tests and experiments; never release them."
         )
-        return " ".join(parts)
+
+    def to_frame(self) -> Any:
+        """The statistics table in pandas if it is installed, else PyArrow."""
+        return table_frame(self.statistics_table())
 
     def to_dict(self) -> dict[str, Any]:
         """The answers as JSON. Integers are text: many readers lose digits above 2**53."""
@@ -168,7 +139,7 @@ class Answers:
             "mechanism": noise.mechanism,
             "sensitivity": noise.sensitivity,
             "factors": list(self.factors),
-            "scales": list(self.scales),
+            "noise_scales": list(self.noise_scales),
             "privacy": self.privacy,
             "versions": dict(self.versions),
             "values": [str(v) for v in self.values],
@@ -177,25 +148,6 @@ class Answers:
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``answers.json``; an existing file only with ``force``."""
         write_json(path, self.to_dict(), force=force)
-
-
-def _generator_sentence(plan: Plan) -> str:
-    relation = plan.unit.relation
-    total = total_budget(plan.budget, plan.generator, relation)
-    if plan.generator is None or total is None:
-        return (
-            "The generator's guarantee was not declared: the synthetic table's own privacy loss "
-            "comes on top and is not part of this statement."
-        )
-    sentence = (
-        f"The generator declared {describe(plan.generator.budget)} "
-        f"({plan.generator.relation.value} neighbours)"
-    )
-    if plan.generator.relation is not relation:
-        sentence += (
-            f", which is {describe(plan.generator.under(relation))} for {relation.value} neighbours"
-        )
-    return f"{sentence}; together with it the post-processed table satisfies {describe(total)}."
 
 
 def load_answers(path: str | Path) -> Answers:
@@ -224,7 +176,7 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
             plan=plan,
             values=tuple(_integer(v) for v in content["values"]),
             factors=tuple(_factor(f) for f in content["factors"]),
-            scales=tuple(_noise_scale(s) for s in content["scales"]),
+            noise_scales=tuple(_noise_scale(s) for s in content["noise_scales"]),
             private=content["private"] is True,
             versions={str(k): str(v) for k, v in content["versions"].items()},
         )
@@ -246,8 +198,8 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
 def _same_noise(answers: Answers) -> bool:
     """Whether the noise is what the plan asks, but for another machine's last digits."""
     noise = answers.plan.noise
-    own = np.array(answers.scales) / np.array(answers.steps, dtype=np.float64)
-    asked = np.array(noise.deviations) / np.array(noise.steps, dtype=np.float64)
+    own = np.array(answers.noise_scales) / np.array(answers.steps, dtype=np.float64)
+    asked = np.array(noise.scales) / np.array(noise.steps, dtype=np.float64)
     return bool(np.allclose(own, asked, rtol=1e-6, atol=0))
 
 
@@ -260,7 +212,7 @@ def _factor(value: object) -> int:
 def _noise_scale(value: object) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= MAX_SCALE:  # type: ignore[operator]
-        raise FormatError("scales: expected numbers above 0.")
+        raise FormatError("noise_scales: expected numbers above 0.")
     return float(value)  # type: ignore[arg-type]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, TypeAlias
@@ -118,11 +119,33 @@ class Generator:
     budget
         What it spent.
     relation
-        Its neighbour relation.
+        Its neighbour relation: ``"replace-one"`` or ``"add-remove"``, as the generator's authors
+        state it. There is no default: most generators that add noise to counts (AIM, MST) prove
+        add/remove, which is worth half as much under replace-one.
+
+    Examples
+    --------
+    >>> Generator(PureDP(1), Relation.ADD_REMOVE).under(Relation.REPLACE)
+    PureDP(epsilon=2)
     """
 
     budget: Budget
-    relation: Relation = Relation.REPLACE
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, (PureDP, ApproxDP, ZCDP)):
+            raise InputError(
+                f"generator: got a budget of type {type(self.budget).__name__}, expected "
+                "PureDP(epsilon), ApproxDP(epsilon, delta) or ZCDP(rho)."
+            )
+        try:
+            relation = Relation(getattr(self.relation, "relation", self.relation))
+        except ValueError:
+            raise InputError(
+                f"generator: got the relation {self.relation!r}, expected "
+                f"{' or '.join(repr(r.value) for r in Relation)}."
+            ) from None
+        object.__setattr__(self, "relation", relation)
 
     def under(self, relation: Relation) -> Budget:
         """The guarantee under ``relation``.
@@ -182,7 +205,8 @@ def total_budget(own: Budget, generator: Generator | None, relation: Relation) -
     Sums of (epsilon, delta) as the paper's composition proposition; rho adds where both have
     it; a rho beside an (epsilon, delta) is converted at that delta.
 
-    >>> total_budget(ApproxDP(1, 1e-6), Generator(ApproxDP(3, 1e-6)), Relation.REPLACE)
+    >>> generator = Generator(ApproxDP(3, 1e-6), Relation.REPLACE)
+    >>> total_budget(ApproxDP(1, 1e-6), generator, Relation.REPLACE)
     ApproxDP(epsilon=4, delta=2e-06)
     """
     if generator is None:
@@ -208,17 +232,30 @@ def _approx(budget: Budget, delta: float) -> tuple[float, float]:
     return zcdp_to_approx(budget.rho, delta), delta
 
 
+def _rounded_up(value: float, digits: int) -> str:
+    """The number with so many significant digits, never less than it is: a claim rounds up.
+
+    >>> _rounded_up(6.550078e-10, 3), _rounded_up(1, 6), _rounded_up(0.1, 6)
+    ('6.56e-10', '1', '0.1')
+    """
+    exact = Decimal(repr(value))
+    last = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    short = exact.quantize(last, rounding=ROUND_CEILING).normalize()
+    return f"{short:f}" if -4 <= short.adjusted() < 9 else f"{short:e}"
+
+
 def describe(budget: Budget) -> str:
-    """The budget in symbols.
+    """The budget in symbols, rounded up where it is shortened.
 
     >>> describe(ApproxDP(1, 1e-6))
-    '(ε = 1, δ = 1e-06)-DP'
+    '(ε = 1, δ = 1e-6)-DP'
     """
     if isinstance(budget, PureDP):
-        return f"ε = {budget.epsilon:g} pure DP"
+        return f"ε = {_rounded_up(budget.epsilon, 6)} pure DP"
     if isinstance(budget, ApproxDP):
-        return f"(ε = {budget.epsilon:g}, δ = {budget.delta:.3g})-DP"
-    return f"ρ = {budget.rho:g} zCDP"
+        epsilon, delta = _rounded_up(budget.epsilon, 6), _rounded_up(budget.delta, 3)
+        return f"(ε = {epsilon}, δ = {delta})-DP"
+    return f"ρ = {_rounded_up(budget.rho, 6)} zCDP"
 
 
 def budget_to_dict(budget: Budget) -> dict[str, object]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from retilt.engines.files import atomic_output
+from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Block
 from retilt.measures.marginals import Marginal
@@ -30,6 +31,7 @@ from retilt.privacy.budget import (
     Generator,
     budget_from_dict,
     budget_to_dict,
+    describe,
     total_budget,
 )
 from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
@@ -112,6 +114,80 @@ class Plan:
         """Whether the row count is measured (it is private)."""
         return isinstance(self.unit, AddRemoveOneRow)
 
+    @cached_property
+    def total(self) -> Budget | None:
+        """Post-processing and generator together; ``None`` where the generator is not declared."""
+        return total_budget(self.budget, self.generator, self.unit.relation)
+
+    @cached_property
+    def privacy(self) -> dict[str, Any]:
+        """What measuring this plan spends, in numbers, and in words under ``statement``."""
+        return {
+            "unit": self.unit.relation.value,
+            "post_processing": budget_to_dict(self.budget),
+            "generator": _generator_to_dict(self.generator),
+            "total": None if self.total is None else budget_to_dict(self.total),
+            "mechanism": self.noise.mechanism,
+            "sensitivity": self.noise.sensitivity,
+            "statement": self.statement,
+        }
+
+    @property
+    def statement(self) -> str:
+        """The privacy claim in words, with what it does not cover."""
+        kind = "Laplace" if self.noise.norm == 1 else "Gaussian"
+        count = " and the row count" if self.counts_rows else ""
+        parts = [
+            "The answers, and everything computed from them and the synthetic table, spend "
+            f"{describe(self.budget)} of the private table: {self.unit.promise}. Mechanism: one "
+            f"release of {self.queries.size} exact integer sums{count} with discrete {kind} noise.",
+            self._generator_sentence(),
+            *self._schema_sentences(),
+        ]
+        if self.counts_rows:
+            parts.append(
+                "The plan's own rows and delta, and a synthetic table of exactly as many rows as "
+                "the private one, can tell that number: they are the user's doing and not covered."
+            )
+        parts.append(
+            "Not covered: the output of evaluate, a schema that was read from private data, and "
+            "running time. No ledger was kept: what other answers of the same table spent adds up."
+        )
+        return " ".join(parts)
+
+    def _generator_sentence(self) -> str:
+        generator, relation = self.generator, self.unit.relation
+        if generator is None or self.total is None:
+            return (
+                "The generator's guarantee was not declared: the synthetic table's own privacy "
+                "loss comes on top and is not part of this statement."
+            )
+        sentence = (
+            f"The generator declared {describe(generator.budget)} "
+            f"({generator.relation.value} neighbours)"
+        )
+        if generator.relation is not relation:
+            converted = describe(generator.under(relation))
+            sentence += f", which is {converted} for {relation.value} neighbours"
+        return (
+            f"{sentence}; together with it the post-processed table satisfies "
+            f"{describe(self.total)}, if the generator keeps its word. If it read bounds or "
+            "categories off the private table without paying for them, nothing here repairs that."
+        )
+
+    def _schema_sentences(self) -> list[str]:
+        inferred = [n for n in self.schema.columns if n in self.schema.inferred]
+        if not inferred or self.generator is not None:
+            return []
+        return [
+            f"Bounds or categories of {', '.join(inferred)} were read off the synthetic table, "
+            "whose guarantee was not declared: they lie outside this statement."
+        ]
+
+    def to_frame(self) -> Any:
+        """The statistics table in pandas if it is installed, else PyArrow."""
+        return table_frame(self.statistics_table())
+
     def statistics_table(self) -> list[dict[str, Any]]:
         """A row for each statistic: ``statistic`` and ``expected_standard_error``."""
         expected = self.expected or (None,) * len(self.queries.statistics)
@@ -122,16 +198,12 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON."""
-        generator = None
-        if self.generator is not None:
-            generator = budget_to_dict(self.generator.budget)
-            generator["unit"] = self.generator.relation.value
         return {
             "format": FORMAT,
             "unit": unit_name(self.unit),
             "budget": budget_to_dict(self.budget),
             "rows": self.rows,
-            "generator": generator,
+            "generator": _generator_to_dict(self.generator),
             "basis": self.basis,
             "schema": schema_to_dict(self.schema),
             "measures": [
@@ -167,6 +239,11 @@ def bind(
     )
 
 
+def table_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Rows of a result as a frame: pandas if it is installed, else PyArrow."""
+    return user_frame({key: [row[key] for row in rows] for key in rows[0]})
+
+
 def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> None:
     """Write a JSON file whole or not at all."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -177,13 +254,22 @@ def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> 
 def read_json(path: str | Path, what: str) -> dict[str, Any]:
     """Read a JSON object; ``what`` names the kind of file in errors."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content = json.loads(text, object_pairs_hook=_without_repeats)
     except OSError as error:
         raise FormatError(f"{what} file {path}: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise FormatError(f"{what} file {path} is not JSON.") from None
+        raise FormatError(f"{what} file {path} is not JSON (or names a key twice).") from None
     if not isinstance(content, dict):
         raise FormatError(f"{what} file {path}: expected a JSON object.")
+    return content
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are distinct: of two budgets a reader might see the wrong one."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a key stands twice")
     return content
 
 
@@ -277,6 +363,12 @@ def _error(value: object) -> float | None:
     if not number or not 0 <= value < math.inf:  # type: ignore[operator]
         raise FormatError("expected_standard_error: expected null or a number of at least 0.")
     return float(value)  # type: ignore[arg-type]
+
+
+def _generator_to_dict(generator: Generator | None) -> dict[str, object] | None:
+    if generator is None:
+        return None
+    return {**budget_to_dict(generator.budget), "unit": generator.relation.value}
 
 
 def _generator_from_dict(content: object) -> Generator | None:

@@ -70,10 +70,10 @@ class NoisePlan:
     Attributes
     ----------
     norm
-        1: discrete Laplace of scale ``deviations``; 2: discrete Gaussian.
+        1: discrete Laplace; 2: discrete Gaussian.
     factors
         (K [+ 1],) positive integers f_k.
-    deviations
+    scales
         (K [+ 1],) sigma_k (Gaussian) or b_k (Laplace) in the coordinate's own integers.
     steps
         (K [+ 1],) integers in one unit of the query at unit scale: ``f_k U_k``.
@@ -85,7 +85,7 @@ class NoisePlan:
 
     norm: Norm
     factors: tuple[int, ...]
-    deviations: tuple[float, ...]
+    scales: tuple[float, ...]
     steps: tuple[int, ...]
     sensitivity: float
     calibration: Calibration | None
@@ -145,7 +145,7 @@ def plan_noise(
         units.append(1)
     sensitivity = bound if norm == 1 else sqrt_up(bound)
     base, calibration = _base_deviation(sensitivity, budget, coordinates=len(units))
-    factors, deviations, steps = [], [], []
+    factors, noise_scales, steps = [], [], []
     for unit, loud in zip(units, loudness, strict=True):
         in_units = base * unit / loud
         if in_units > MAX_SCALE:
@@ -155,12 +155,12 @@ def plan_noise(
             )
         factor = max(1, math.ceil(LEAST_DEVIATION / in_units))
         factors.append(factor)
-        deviations.append(float_up(in_units * factor))
+        noise_scales.append(float_up(in_units * factor))
         steps.append(factor * unit)
     return NoisePlan(
         norm=norm,
         factors=tuple(factors),
-        deviations=tuple(deviations),
+        scales=tuple(noise_scales),
         steps=tuple(steps),
         sensitivity=float_up(sensitivity),
         calibration=calibration,

@@ -33,7 +33,7 @@ from retilt.tilting.points import (
     Walker,
 )
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import Reduced
+from retilt.tilting.reduction import Reduced, check_size
 from retilt.tilting.sample import sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict, drive
@@ -279,6 +279,19 @@ def _solution(
         path=tuple(sorted([*others, chosen], key=lambda point: -point.eta)),
         status=status,
     )
+
+
+def check_problem(problem: Problem, *, min_ess: float | None = None) -> None:
+    """Refuse what :func:`fit_path` would refuse, whatever the answers are.
+
+    Raises
+    ------
+    InputError
+        As :func:`fit_path`.
+    """
+    rows = Rows.of(problem)
+    _check_min_ess(min_ess, rows.base_ess)
+    check_size(rows)
 
 
 def fit_at(problem: Problem, eta: float) -> Solution:

@@ -74,6 +74,23 @@ class Reduced:
         return self.fixed_misfit + self.covariance.quadratic_inverse(means - self.answers)
 
 
+def check_size(rows: Rows) -> None:
+    """Refuse more varying queries than the solver takes.
+
+    Raises
+    ------
+    InputError
+        If more than 3,000 queries vary over the rows.
+    """
+    count = int(np.count_nonzero(rows.varying))
+    if count > MAX_VARYING:
+        raise InputError(
+            f"measures: {count:,} queries vary over the synthetic rows, at most {MAX_VARYING:,} "
+            "can be fitted together. Ask for fewer measures, or for coarser ones (fewer columns "
+            "in a marginal, fewer bins)."
+        )
+
+
 def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
     """Condition a problem on the queries that are constant on the rows.
 
@@ -89,14 +106,8 @@ def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
     InputError
         If more than 3,000 queries vary.
     """
+    check_size(rows)
     varying = rows.varying
-    count = int(np.count_nonzero(varying))
-    if count > MAX_VARYING:
-        raise InputError(
-            f"measures: {count:,} queries vary over the synthetic rows, at most {MAX_VARYING:,} "
-            "can be fitted together. Ask for fewer measures, or for coarser ones (fewer columns "
-            "in a marginal, fewer bins)."
-        )
     errors = rows.constants[~varying] - answers[~varying]
     fixed = problem.covariance.select(~varying)
     covariance = problem.covariance.select(varying)

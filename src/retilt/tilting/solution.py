@@ -39,9 +39,9 @@ _ADVICE = {
         "lower min_ess."
     ),
     Status.INFEASIBLE_MEASURES: (
-        "The synthetic rows cannot reach the answers, so the fit only went as far as it does no "
-        "harm: give more candidate rows from the generator, declare bounds that fit the data, or "
-        "leave out the measures that cannot be reached."
+        "The synthetic rows cannot reach some of the answers, so the fit only went as far as it "
+        "does no harm: give more candidate rows from the generator, declare bounds that fit the "
+        "data, or leave out the measures that cannot be reached."
     ),
     Status.ITERATION_LIMIT: (
         "The solver stopped before its tolerance: treat the weights with care, and try fewer or "

@@ -184,14 +184,14 @@ def test_standard_errors_are_the_spread_of_releases(
     plan = simulated_plan(budget, basis=basis, count=count)
     exact = exact_sums(TABLE, plan)
     rng = np.random.default_rng(7)
-    scales = np.array(plan.noise.deviations)
+    scales = np.array(plan.noise.scales)
     size = (2000, len(scales))
     drawn = rng.laplace(0, scales, size) if plan.noise.norm == 1 else rng.normal(0, scales, size)
     released = (np.array(exact, dtype=np.float64) + np.rint(drawn)) / np.array(plan.noise.steps)
     rows = released[:, -1:] if count else ROWS
     estimates = [plan.queries.evaluate(a) for a in released[:, : plan.queries.size] / rows]
     truth = make_answers(plan, exact, private=False)
-    expected = plan.queries.standard_errors(truth.means, truth.variances, truth.factor)
+    expected = plan.queries.standard_errors(truth.means, truth.variances, truth.common_noise)
     found = np.std(estimates, axis=0)
     assert np.isfinite(expected).all()
     # A constant statistic aside (none here), every one within 10 %.

@@ -201,14 +201,14 @@ def test_a_promise_of_nothing_is_refused(budget: ApproxDP) -> None:
 
 def test_sums_that_reach_one_are_refused() -> None:
     with pytest.raises(PrivacyError, match="delta"):
-        total_budget(ApproxDP(1, 0.5), Generator(ApproxDP(1, 0.5)), REPLACE)
+        total_budget(ApproxDP(1, 0.5), Generator(ApproxDP(1, 0.5), REPLACE), REPLACE)
 
 
 def test_totals() -> None:
     def total(own: Budget, other: Budget) -> Budget | None:
         both = (
-            total_budget(own, Generator(other), REPLACE),
-            total_budget(other, Generator(own), REPLACE),
+            total_budget(own, Generator(other, REPLACE), REPLACE),
+            total_budget(other, Generator(own, REPLACE), REPLACE),
         )
         assert both[0] == both[1]
         return both[0]
@@ -227,7 +227,7 @@ def test_pure_dp_is_zcdp() -> None:
     """eps-DP has Renyi divergence at most order * eps^2 / 2: randomised response, every order."""
     for epsilon in (0.1, 1.0, 4.0):
         p = [math.exp(epsilon) / (1 + math.exp(epsilon)), 1 / (1 + math.exp(epsilon))]
-        total = total_budget(PureDP(epsilon), Generator(ZCDP(1e-12)), REPLACE)
+        total = total_budget(PureDP(epsilon), Generator(ZCDP(1e-12), REPLACE), REPLACE)
         assert isinstance(total, ZCDP)
         for order in (1.01, 1.5, 2, 8, 64):
             assert renyi(p, p[::-1], order) <= total.rho * order * (1 + 1e-9)
@@ -235,7 +235,7 @@ def test_pure_dp_is_zcdp() -> None:
 
 @given(st.floats(1e-6, 50), st.floats(1e-30, 0.5), st.floats(1e-6, 50), st.floats(1e-30, 0.4))
 def test_totals_never_shrink(e1: float, d1: float, e2: float, d2: float) -> None:
-    total = total_budget(ApproxDP(e1, d1), Generator(ApproxDP(e2, d2)), REPLACE)
+    total = total_budget(ApproxDP(e1, d1), Generator(ApproxDP(e2, d2), REPLACE), REPLACE)
     assert isinstance(total, ApproxDP)
     assert total.epsilon >= max(e1, e2)
     assert total.delta >= max(d1, d2)

@@ -246,7 +246,7 @@ def test_budgets_without_end_are_used(kind: str, epsilon: float) -> None:
         budget["delta"] = 1e-6
     content = edited(edited(PLAN, "budget", budget), "generator", None)
     plan = plan_from_dict(content)
-    assert min(plan.noise.deviations) >= 10_000
+    assert min(plan.noise.scales) >= 10_000
 
 
 def test_a_generator_that_cannot_be_added_is_refused_before_measuring() -> None:
@@ -317,11 +317,11 @@ def test_any_value_of_any_wrong_kind_in_answers() -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("scales.0", 1.0),
-        ("scales.0", 0),
-        ("scales.0", float("nan")),
-        ("scales.0", -5.0),
-        ("scales.0", "1"),
+        ("noise_scales.0", 1.0),
+        ("noise_scales.0", 0),
+        ("noise_scales.0", float("nan")),
+        ("noise_scales.0", -5.0),
+        ("noise_scales.0", "1"),
         ("factors.0", 0),
         ("factors.0", -1),
         ("factors.0", "a"),
