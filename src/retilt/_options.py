@@ -70,7 +70,11 @@ FORCE = Annotated[bool, typer.Option("--force", help="Overwrite existing output 
 _MEASURES = "Measures (each occurrence is one measure; names are one CSV record)"
 CORRELATE = Annotated[
     list[str] | None,
-    typer.Option(metavar="A,B,...", help="Correlations of all pairs.", rich_help_panel=_MEASURES),
+    typer.Option(
+        metavar="A,B,...",
+        help="Correlations of all pairs, by way of the columns' means, squares and products.",
+        rich_help_panel=_MEASURES,
+    ),
 ]
 MOMENTS = Annotated[
     list[str] | None,
@@ -97,10 +101,10 @@ CORRELATE_WITH = Annotated[
     ),
 ]
 TOP = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=2,
-        help="How many columns --correlate-with takes, TARGET included.",
+        help="How many columns --correlate-with takes, TARGET included; default 5.",
         rich_help_panel=_MEASURES,
     ),
 ]
@@ -174,7 +178,12 @@ BASE_WEIGHTS = Annotated[
 MIN_ESS = Annotated[
     float | None,
     typer.Option(
-        metavar="ROWS", help="Smallest effective sample size to accept.", rich_help_panel=_FIT
+        metavar="ROWS",
+        help=(
+            "Smallest effective sample size to accept; default 20 rows for each effective "
+            "parameter, at most a quarter of all."
+        ),
+        rich_help_panel=_FIT,
     ),
 ]
 
@@ -276,7 +285,7 @@ class Measures:
     moments: list[str] | None
     marginal: list[str] | None
     correlate_with: list[str] | None
-    top: int
+    top: int | None
     workload: list[Path] | None
 
     def build(self, synthetic: str | Table, schema: Path | None) -> Workload:
@@ -288,7 +297,7 @@ class Measures:
         parts += [make.moments(names_of(t, "--moments")) for t in self.moments or ()]
         parts += [_marginal(t) for t in self.marginal or ()]
         parts += [
-            make.correlation(top_correlated(synthetic, target, top=self.top, schema=schema))
+            make.correlation(top_correlated(synthetic, target, top=self.top or 5, schema=schema))
             for target in self.correlate_with or ()
         ]
         parts += [make.load_workload(path) for path in self.workload or ()]
@@ -310,6 +319,8 @@ class Measures:
                 "them) or --workload FILE.toml. To start, try --correlate-with TARGET --top 5: "
                 "the correlations of the five columns that go with TARGET, a column of yours."
             )
+        if self.top is not None and not self.correlate_with:
+            raise WorkloadError("--top: it belongs to --correlate-with TARGET, which is missing.")
 
 
 def generator_of(

@@ -73,9 +73,12 @@ def atomic_output(path: str | Path, force: bool = False) -> Iterator[Path]:
             os.fsync(written.fileno())
         refuse_existing(path, force)
         draft.replace(target)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             draft.unlink()
+        if isinstance(error, OSError):  # a full disk, a folder that went away
+            reason = error.strerror or type(error).__name__
+            raise InputError(f"output {str(path)!r} can't be written: {reason}.") from None
         raise
 
 

@@ -256,8 +256,9 @@ def show_fit(terminal: Terminal, tilt: Tilt) -> None:
         )
     terminal.say(f"Status: {tilt.status.value}. {tilt.advice}")
     terminal.say(
-        f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after "
-        "(mean squared distance from the noisy answers, in units of their noise)."
+        f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after (mean "
+        "squared distance of all measured queries, such as the means and squares behind a "
+        "correlation, from their noisy answers, in units of the noise)."
     )
     terminal.say(
         f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows. "

@@ -64,6 +64,7 @@ from retilt._terminal import (
     show_evaluation,
     show_files,
     show_fit,
+    show_notes,
     show_plan,
     spell_out_unknown_letters,
     with_error,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from retilt.tilt import Tilt
 
 INTERNAL_ERROR = 1
+INTERRUPTED = 130
 COMMANDS = ("plan", "measure", "fit", "sample", "run", "evaluate", "schema", "demo")
 NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema"})
 """Commands that never see the private table: only their internal errors show a traceback."""
@@ -221,7 +223,7 @@ def plan(
     moments: MOMENTS = None,
     marginal: MARGINAL = None,
     correlate_with: CORRELATE_WITH = None,
-    top: TOP = 5,
+    top: TOP = None,
     workload: WORKLOAD = None,
     basis: BASIS = Basis.CENTRED,
     schema: SCHEMA = None,
@@ -391,8 +393,9 @@ def sample(
         tilt.write_sample(out, size, method=method.value, seed=seed, shuffle=shuffle, force=force)
     rows = len(tilt.weights) if size is None else size
     terminal.say(f"{rows:,} rows drawn.")
+    show_notes(terminal, tilt.notes)
     show_files(terminal, files)
-    terminal.result({"rows": rows, "files": files})
+    terminal.result({"rows": rows, "notes": tilt.notes, "files": files})
     return 0
 
 
@@ -405,7 +408,7 @@ def run(
     moments: MOMENTS = None,
     marginal: MARGINAL = None,
     correlate_with: CORRELATE_WITH = None,
-    top: TOP = 5,
+    top: TOP = None,
     workload: WORKLOAD = None,
     basis: BASIS = Basis.CENTRED,
     schema: SCHEMA = None,
@@ -602,7 +605,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0 done; 1 internal error; 2 bad usage or input; 3 refused for privacy; 4 the fit did not
-        reach its tolerance, or measures can't be met (outputs are written).
+        reach its tolerance, or measures can't be met (outputs are written); 130 interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     spell_out_unknown_letters()
@@ -614,8 +617,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RetiltError as error:
         terminal.error(type(error).__name__, str(error), error.exit_code)
         return error.exit_code
-    except typer.Abort:
-        return INTERNAL_ERROR
+    except (typer.Abort, KeyboardInterrupt):
+        terminal.error("Interrupted", "interrupted; no output was left half written.", INTERRUPTED)
+        return INTERRUPTED
     except Exception as error:
         # typer's usage errors; their common class is not public
         if hasattr(error, "format_message"):

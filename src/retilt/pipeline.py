@@ -33,14 +33,21 @@ from retilt.measures.queries import QuerySet, describe_duplicates
 from retilt.measures.workload import Measure, Workload
 from retilt.privacy.allocation import block_scales, count_scale
 from retilt.privacy.answers import Answers
-from retilt.privacy.budget import Budget, Generator, make_budget, total_budget
+from retilt.privacy.budget import (
+    ApproxDP,
+    Budget,
+    Generator,
+    PureDP,
+    make_budget,
+    total_budget,
+)
 from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
 from retilt.privacy.plan import Plan, bind, load_plan
 from retilt.privacy.sensitivity import norm_of
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import check_type, numbers, to_unit, values_of
-from retilt.schema.formats import load_declared, resolve
+from retilt.schema.formats import Declared, load_declared, resolve
 from retilt.tilt import (
     Method,
     Tilt,
@@ -105,7 +112,12 @@ def plan(
     PrivacyError
         The claim could not be kept at this budget.
     """
-    if not isinstance(workload, Workload) or not workload.measures:
+    if not isinstance(workload, Workload):
+        raise WorkloadError(
+            f"workload: got a {type(workload).__name__}, expected a Workload such as "
+            "retilt.correlation([...]) or retilt.load_workload(file)."
+        )
+    if not workload.measures:
         raise WorkloadError(
             "workload: it names no measure. Give one, such as retilt.correlation([...]) or "
             "retilt.marginal([...])."
@@ -120,11 +132,30 @@ def plan(
     budget = make_budget(epsilon=epsilon, delta=delta, rho=rho, rows=rows)
     total_budget(budget, generator, unit.relation)  # refuses a mismatch of relations
     require_columns(table, workload.columns, "the synthetic table")
-    resolved = resolve(load_declared(schema), table, workload.columns)
+    declared = load_declared(schema)
+    resolved = resolve(declared, table, workload.columns)
     planner = _Planner(_StandIn(table, resolved), budget, unit, basis)
     made = planner.plan(workload, rows, generator)
     planner.check(made)
-    return made
+    return replace(made, notes=(*_odd_notes(declared, table, made), *made.notes))
+
+
+def _odd_notes(declared: Declared, table: Table, made: Plan) -> Iterator[str]:
+    """What was allowed but is probably not meant."""
+    unknown = [n for n in declared.entries if n not in table.names]
+    if unknown:
+        yield (
+            f"The schema names columns that the synthetic table lacks: {', '.join(unknown)}. "
+            "Is a name misspelt?"
+        )
+    budget = made.budget
+    if isinstance(budget, ApproxDP) and budget.delta * made.rows > 0.1:
+        yield (
+            f"delta = {budget.delta:.2g} is large for {made.rows:,} rows: a mechanism that gave "
+            "away a random row or two could claim it. Choose it far below 1 / rows."
+        )
+    if isinstance(budget, (ApproxDP, PureDP)) and budget.epsilon > 20:
+        yield f"epsilon = {budget.epsilon:g} protects next to nothing."
 
 
 def _check_rows(rows: object, unit: Unit, synthetic_rows: int) -> int:
@@ -405,6 +436,11 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
     PrivacyError
         The plan's promise can't be kept.
     """
+    if isinstance(private, (Plan, Answers)) or not isinstance(plan, (Plan, str, Path)):
+        raise InputError(
+            f"measure: got a {type(private).__name__} and a {type(plan).__name__}, expected the "
+            "private table and then the plan (or its file)."
+        )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
     exact = _guarded_sums(private, plan)

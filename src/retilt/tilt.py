@@ -5,6 +5,7 @@ Nothing here can see the private table: only the synthetic one and the noisy ans
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,9 +37,13 @@ _NAMED = 5
 """Statistics that a note names before it counts the rest."""
 
 _KEPT = (
-    "The weights were left as they were: the noise alone can explain how far the synthetic "
-    "table's statistics are from the measured ones, so moving them would only copy noise. A "
-    "larger epsilon, fewer measures or tighter declared bounds would tell more."
+    "The weights were left as they were: the statistics that were asked for agree with the "
+    "answers as far as their noise can tell. A larger epsilon, fewer measures or tighter declared "
+    "bounds would tell more."
+)
+_MOVED = (
+    "These are other rows than the tilt was fitted to: its status and certificate are not about "
+    "them. For over-generated candidates, fit the answers to them; and never weigh private rows."
 )
 
 
@@ -97,11 +102,17 @@ def fit(
     InputError
         A column is missing, the table is empty, or a weight is not usable.
     """
+    if isinstance(synthetic, Answers) or not isinstance(answers, (Answers, str, Path)):
+        raise InputError(
+            f"fit: got a {type(synthetic).__name__} and a {type(answers).__name__}, expected the "
+            "synthetic table and then the answers (or their file)."
+        )
     answers = answers if isinstance(answers, Answers) else load_answers(answers)
     table = open_table(synthetic)
     design = _Design.of(table, answers, base_weights)
     queries = answers.plan.queries
-    errors = queries.standard_errors(answers.means, answers.variances, answers.common_noise)
+    before = design.problem.means(design.problem.base)
+    errors = noise_of_statistics(answers, before)
     solution = fit_path(
         design.problem, queries.evaluate, errors=errors, min_ess=min_ess, on_step=on_step
     )
@@ -113,6 +124,7 @@ def fit(
         base_column=name,
         weighted=base_weights is not None,
         shortfalls=design.shortfalls,
+        fingerprint=design.fingerprint,
     )
 
 
@@ -171,6 +183,7 @@ class _Design:
 
     problem: Problem
     shortfalls: tuple[str, ...]
+    fingerprint: str
 
     @classmethod
     def of(cls, table: Table, answers: Answers, base_weights: Any) -> _Design:
@@ -182,7 +195,17 @@ class _Design:
             covariance=Covariance(answers.variances, answers.common_noise),
             base=base,
         )
-        return cls(problem, tuple(_shortfalls(answers, encoded, base > 0)))
+        return cls(
+            problem, tuple(_shortfalls(answers, encoded, base > 0)), _fingerprint(encoded, base)
+        )
+
+
+def _fingerprint(encoded: Mapping[Feature, IntArray], base: FloatArray) -> str:
+    """Tells whether two tables have the same measured columns and base weights, row by row."""
+    digest = hashlib.sha256(base.tobytes())
+    for array in encoded.values():
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _base(table: Table, base_weights: Any) -> FloatArray:
@@ -200,6 +223,21 @@ def _base(table: Table, base_weights: Any) -> FloatArray:
             f"base weights: got {len(base):,}, expected one for each of {table.rows:,} rows."
         )
     return base
+
+
+def noise_of_statistics(answers: Answers, before: FloatArray) -> FloatArray:
+    """(S,) standard errors at the answers or at the base means ``before``, whichever is larger.
+
+    Where the noise drowns a column's spread, the error bar computed at the noisy answers is as
+    wrong as they are, and too small as often as too large.
+    """
+    errors: FloatArray = np.fmax(
+        *(
+            answers.plan.queries.standard_errors(at, answers.variances, answers.common_noise)
+            for at in (answers.means, before)
+        )
+    )
+    return errors
 
 
 def _shortfalls(
@@ -227,6 +265,10 @@ class Tilt:
         Multipliers, path, status and certificate.
     shortfalls
         Sentences on what no weights of these rows can reach.
+    fingerprint
+        Of the rows that it was fitted to, in the measured columns.
+    moved
+        Whether the weights are those of other rows than it was fitted to.
     """
 
     table: Table
@@ -235,6 +277,14 @@ class Tilt:
     base_column: str | None = None
     weighted: bool = False
     shortfalls: tuple[str, ...] = ()
+    fingerprint: str = ""
+    moved: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Tilt(status={self.status.value!r}, rows={len(self.weights)}, ess={self.ess:.0f}, "
+            f"misfit_before={self.misfit_before:.3g}, misfit_after={self.misfit_after:.3g})"
+        )
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -260,8 +310,13 @@ class Tilt:
 
     @property
     def advice(self) -> str:
-        """One sentence: what the status means and what to do."""
-        return self.status.advice
+        """What the status means and what to do."""
+        return _KEPT if self._kept else self.status.advice
+
+    @property
+    def _kept(self) -> bool:
+        """Whether the base weights were kept because the statistics agree already."""
+        return self.solution.eta == math.inf and self.exit_code == 0
 
     @property
     def misfit_before(self) -> float:
@@ -313,8 +368,8 @@ class Tilt:
         """
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        for row in self._statistics:
-            error = row["standard_error"]
+        noise = noise_of_statistics(self.answers, self.solution.before)
+        for row, error in zip(self._statistics, noise.tolist(), strict=True):
             distance = abs(row["after"] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
                 off[row["statistic"]] = math.inf if math.isnan(distance) else distance
@@ -346,8 +401,8 @@ class Tilt:
     def notes(self) -> tuple[str, ...]:
         """The plan's notes, and what was found out about the synthetic rows."""
         notes = [*self.answers.plan.notes]
-        if self.solution.eta == math.inf and self.exit_code == 0:
-            notes.append(_KEPT)
+        if self.moved:
+            notes.append(_MOVED)
         if self.unmet:
             named = ", ".join(self.unmet[:_NAMED])
             more = f" and {len(self.unmet) - _NAMED} more" if len(self.unmet) > _NAMED else ""
@@ -430,6 +485,7 @@ class Tilt:
         return {
             "format": FORMAT,
             "answers": self.answers.to_dict(),
+            "rows": {"count": len(solution.weights), "sha256": self.fingerprint},
             "base_weights": {"used": self.weighted, "column": self.base_column},
             "multipliers": solution.multipliers.tolist(),
             "eta": _finite(solution.eta),
@@ -503,6 +559,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         answers = answers_from_dict(content["answers"])
         multipliers = np.array(content["multipliers"], dtype=np.float64)
         weighted, column = content["base_weights"]["used"], content["base_weights"]["column"]
+        fingerprint = str(content["rows"]["sha256"])
         eta = math.inf if content["eta"] is None else float(content["eta"])
         status = Status(content["status"])
         insistent = np.array(content["insistent"], dtype=np.float64)
@@ -533,6 +590,8 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         base_column=column,
         weighted=bool(weighted),
         shortfalls=design.shortfalls,
+        fingerprint=fingerprint,
+        moved=fingerprint != design.fingerprint,
     )
 
 

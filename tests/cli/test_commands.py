@@ -218,7 +218,12 @@ class TestHalves:
         assert pq.read_table(cli.path("post.parquet")).num_rows == 4000
         more = ["sample", cli.synthetic, "t.json", "-n", 7, "--seed", 1]
         assert cli(*more, "-o", "more.csv", "--output", "json") == 0
-        assert cli.json() == {"rows": 7, "files": {"table": "more.csv"}}
+        report = cli.json()
+        assert (report["rows"], report["files"]) == (7, {"table": "more.csv"})
+        assert not any("other rows" in note for note in report["notes"])
+        other = ["sample", cli.private, "t.json", "-o", "other.csv", "--output", "json"]
+        assert cli(*other) == 0
+        assert any("other rows" in note for note in cli.json()["notes"])
         assert cli(*more, "--shuffle", "--method", "multinomial", "-o", "mixed.csv") == 0
         assert "7 rows drawn" in cli.out
 

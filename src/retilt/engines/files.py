@@ -19,6 +19,7 @@ __all__ = [
     "FileFormat",
     "atomic_output",
     "file_format",
+    "plain_type",
     "refuse_existing",
     "refuse_table_path",
     "without_views",
@@ -145,6 +146,37 @@ def _write_csv(table: pa.Table, draft: Path, *, packed: bool, path: Path) -> Non
 
 def without_views(table: pa.Table) -> pa.Table:
     """Return a table with plain text for string views, which many readers don't know."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [f.with_type(plain.get(f.type, f.type)) for f in table.schema]
+    fields = [f.with_type(plain_type(f.type)) for f in table.schema]
     return table.cast(pa.schema(fields, table.schema.metadata))
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain text for string views, at any depth.
+
+    Examples
+    --------
+    >>> plain_type(pa.list_(pa.string_view()))
+    ListType(list<item: large_string>)
+    """
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(f) for f in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if types.is_large_list(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))

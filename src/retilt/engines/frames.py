@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 from retilt.engines.base import Indices
 from retilt.engines.files import file_format, without_views, write_arrow
 from retilt.exceptions import InputError
+from retilt.schema.reading import read
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
 _QUIETLY = suppress(Exception)
+_UTF8 = ("utf-8", "replace")
 
 
 # --- names and results -------------------------------------------------------------------
@@ -100,7 +103,7 @@ def text_of(value: object) -> str | None:
     """
     text: str | None = None
     with _QUIETLY:
-        text = str(value).encode("utf-8", "replace").decode("utf-8")
+        text = str(value).encode(*_UTF8).decode()
     return text
 
 
@@ -113,6 +116,10 @@ def take_rows(table: pa.Table, indices: Indices) -> pa.Table:
     """Return rows of an Arrow table; its schema and metadata are kept."""
     # Arrow can't take from string views yet.
     return without_views(table).take(pa.array(indices)).cast(table.schema)
+
+
+def _read_column(reader: Callable[[Any], pa.ChunkedArray], name: str, column: Any) -> Any:
+    return read(partial(reader, column), f"column {name!r}", "Arrow can't hold its cells.")
 
 
 def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -181,11 +188,11 @@ class PolarsTable:
 
     def arrow_type(self, name: str) -> pa.DataType:
         """Return the column's type in Arrow; Python objects are text."""
-        return _polars_arrow(self._series(name).head(0)).type
+        return _read_column(_polars_arrow, name, self._series(name).head(0)).type
 
     def cells(self, name: str) -> pa.ChunkedArray:
         """Return (rows,) the column in Arrow."""
-        return _polars_arrow(self._series(name))
+        return _read_column(_polars_arrow, name, self._series(name))
 
     def keeps_order(self, name: str) -> bool:
         """Whether the column is an Enum."""
@@ -236,12 +243,12 @@ class PandasTable:
 
     def arrow_type(self, name: str) -> pa.DataType:
         """Return the column's type in Arrow; object and string columns are text."""
-        return _pandas_arrow(self._series(name).iloc[:0]).type
+        return _read_column(_pandas_arrow, name, self._series(name).iloc[:0]).type
 
     def cells(self, name: str) -> pa.ChunkedArray:
         """Return (rows,) the column in Arrow, with every kind of missing value as null."""
         if name not in self._read:  # text takes a while to make
-            self._read[name] = _pandas_arrow(self._series(name))
+            self._read[name] = _read_column(_pandas_arrow, name, self._series(name))
         return self._read[name]
 
     def keeps_order(self, name: str) -> bool:
@@ -285,8 +292,17 @@ def _pandas_arrow(series: pd.Series[Any]) -> pa.ChunkedArray:
         return _chunked(pa.array(series.array, from_pandas=True))
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return _chunked(pa.array(series.array, pa.large_string(), from_pandas=True))
-    cells = series.astype(object).to_numpy()
-    return _chunked(texts_of(cells, np.asarray(pd.isna(cells), dtype=np.bool_)))
+    # Cell by cell: one that refuses to be compared (Decimal's sNaN) must not stop the others.
+    texts = map(partial(_present, pd.isna), series.astype(object).to_numpy())
+    return _chunked(pa.array(texts, pa.large_string()))
+
+
+def _present(isna: Callable[[Any], Any], value: object) -> str | None:
+    """A cell as text like :func:`text_of`'s, or None if it is missing."""
+    text: str | None = None
+    with _QUIETLY:
+        text = None if isna(value) is True else str(value).encode(*_UTF8).decode()
+    return text
 
 
 _NULLABLE_NUMBERS = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -14,9 +15,9 @@ from retilt.engines.base import Table
 from retilt.engines.csvfile import read_csv
 from retilt.engines.files import ACCEPTED, file_format
 from retilt.engines.frames import ArrowTable, PandasTable, PolarsTable
-from retilt.engines.parquetfile import ParquetTable
-from retilt.engines.reading import reading
+from retilt.engines.parquetfile import ParquetTable, parquet_files
 from retilt.exceptions import InputError
+from retilt.schema.reading import read
 
 _KINDS = (
     "a pandas, polars or PyArrow frame, a DuckDB relation, anything with __arrow_c_stream__, "
@@ -35,7 +36,9 @@ def open_table(source: Any, *, private: bool = False) -> Table:
     ----------
     source
         A pandas or polars frame, a PyArrow table, batch or reader, a DuckDB relation, any
-        object with ``__arrow_c_stream__``, a table that is open already; or text or a path:
+        object with ``__arrow_c_stream__`` (the last two give rows back as PyArrow tables: a
+        relation lives and dies with a connection of its owner's), a table that is open
+        already; or text or a path:
         a CSV file (``.csv``, ``.tsv``, ``.txt``, also ``.gz``), Parquet (a file, a folder or
         a glob), an Arrow file (``.arrow``, ``.feather``, ``.ipc``), or
         ``duckdb:///file.db?table=t`` (relative; four slashes for an absolute path).
@@ -50,8 +53,8 @@ def open_table(source: Any, *, private: bool = False) -> Table:
     Raises
     ------
     InputError
-        If it can't be opened. No message quotes the readers' own errors, which could hold
-        data.
+        If it can't be opened. The readers' own errors could hold data: no message quotes
+        them, and they can't be reached from ours.
 
     Examples
     --------
@@ -59,6 +62,11 @@ def open_table(source: Any, *, private: bool = False) -> Table:
     >>> table.names, table.rows
     (('age',), 2)
     """
+    opening = partial(_open, source, private=private)
+    return read(opening, f"the {type(source).__name__}", "it holds no table that can be read.")
+
+
+def _open(source: Any, *, private: bool) -> Table:
     if isinstance(source, (str, Path)):
         return _open_path(source, private=private)
     return _open_frame(source)
@@ -75,8 +83,7 @@ def _open_frame(source: Any) -> Table:
     if kinds.is_pandas_dataframe(source):
         return PandasTable(source)
     if kinds.is_polars_lazyframe(source):
-        with reading("the polars LazyFrame", "collecting it failed."):
-            source = source.collect()
+        source = read(source.collect, "the polars LazyFrame", "collecting it failed.")
     if kinds.is_polars_dataframe(source):
         return PolarsTable(source)
     if isinstance(source, pa.Table):
@@ -84,12 +91,16 @@ def _open_frame(source: Any) -> Table:
     if isinstance(source, pa.RecordBatch):
         return ArrowTable(pa.Table.from_batches([source]))
     if hasattr(source, "__arrow_c_stream__"):
-        with reading(f"the {type(source).__name__}", "its Arrow stream failed."):
-            return ArrowTable(pa.RecordBatchReader.from_stream(source).read_all())
+        what = f"the {type(source).__name__}"
+        return ArrowTable(read(partial(_read_stream, source), what, "its Arrow stream failed."))
     if all(hasattr(source, part) for part in _TABLE):  # last: a frame's columns look like this too
         opened: Table = source
         return opened
     raise InputError(f"a table can't be read from a {type(source).__name__}: expected {_KINDS}.")
+
+
+def _read_stream(source: Any) -> pa.Table:
+    return pa.RecordBatchReader.from_stream(source).read_all()
 
 
 # --- files -------------------------------------------------------------------------------
@@ -104,7 +115,7 @@ def _open_path(source: str | Path, *, private: bool) -> Table:
         found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  also absolute patterns
         return _open_parquet([Path(p) for p in found], text)
     if path.is_dir():
-        return _open_parquet(_parquet_files(path), text, folder=path)
+        return _open_parquet(parquet_files(path), text, folder=path)
     if not path.exists():
         raise InputError(f"no file {text!r}.")
     kind = file_format(path)
@@ -113,12 +124,12 @@ def _open_path(source: str | Path, *, private: bool) -> Table:
     if path.is_file() and path.stat().st_size == 0:
         raise InputError(f"{text!r} is empty.")
     if kind == "csv":
-        with reading(repr(text), "it is not a CSV file, or not readable."):
-            return read_csv(path, private=private)
+        job = partial(read_csv, path, private=private)
+        return read(job, repr(text), "it is not a CSV file, or not readable.")
     if kind == "parquet":
         return _open_parquet([path], text)
-    with reading(repr(text), "it is not an Arrow file, or not readable."):
-        return ArrowTable(_read_ipc(path), native=False, what=repr(text))
+    table = read(partial(_read_ipc, path), repr(text), "it is not an Arrow file, or not readable.")
+    return ArrowTable(table, native=False, what=repr(text))
 
 
 def _read_ipc(path: Path) -> pa.Table:
@@ -131,25 +142,14 @@ def _read_ipc(path: Path) -> pa.Table:
             return reader.read_all()
 
 
-def _parquet_files(folder: Path) -> list[Path]:
-    """The folder's Parquet files, at any depth; names that begin with _ or . are not data."""
-    return sorted(
-        p
-        for p in folder.rglob("*")
-        if file_format(p) == "parquet"
-        and p.is_file()
-        and not any(part.startswith(("_", ".")) for part in p.relative_to(folder).parts)
-    )
-
-
 def _open_parquet(files: list[Path], text: str, folder: Path | None = None) -> Table:
     if not files:
         raise InputError(f"{text!r} holds no Parquet file (.parquet, .pq).")
-    strange = next((p for p in files if file_format(p) != "parquet"), None)
+    strange = next((p for p in files if file_format(p) != "parquet"), None)  # of a glob
     if strange is not None:
         raise InputError(f"{text!r} takes in {strange.name!r}, which is no Parquet file.")
-    with reading(repr(text), "it is not Parquet, or not readable, or its files differ."):
-        return ParquetTable(files, repr(text), folder)
+    job = partial(ParquetTable, files, repr(text), folder)
+    return read(job, repr(text), "it is not Parquet, or not readable.")
 
 
 # --- DuckDB files ------------------------------------------------------------------------
@@ -172,15 +172,17 @@ def _open_address(text: str) -> Table:
 
 
 def _read_duckdb(path: Path, table: str) -> Table:
-    import duckdb
-
     # schema.table, each part quoted or not, as in SQL.
     parts = next(csv.reader([table], delimiter="."), [])
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
     advice = "it is no DuckDB file, or is open for writing elsewhere, or has no such table."
-    with (
-        reading(f"table {table!r} of {str(path)!r}", advice),
-        duckdb.connect(str(path), read_only=True) as connection,
-    ):
-        found = connection.sql(f"SELECT * FROM {quoted}").to_arrow_table()
-        return ArrowTable(found, native=False, what=f"table {table!r}")
+    job = partial(_query, path, f"SELECT * FROM {quoted}")
+    found = read(job, f"table {table!r} of {str(path)!r}", advice)
+    return ArrowTable(found, native=False, what=f"table {table!r}")
+
+
+def _query(path: Path, query: str) -> pa.Table:
+    import duckdb
+
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.sql(query).to_arrow_table()

@@ -1,19 +1,53 @@
-"""Parquet files: one, some, or a folder of them."""
+"""Parquet files: one, some, or a folder of them.
+
+A column's type comes from all files together, in whatever order they stand: one file whose
+cells are all null, or whose writer took a wider number, does not decide it. ``key=value``
+folders are columns of text, whatever the values look like: one folder more must not change
+the type of the others. (How many files and folders there are is visible in the time it takes.)
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain, filterfalse, repeat
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from retilt.engines.base import Indices
+from retilt.engines.files import plain_type
 from retilt.engines.frames import ArrowTable, check_names, column_number, user_frame
-from retilt.engines.reading import reading
+from retilt.exceptions import ColumnTypeError
+from retilt.schema.encode import is_number
+from retilt.schema.reading import read
 
 _BROKEN = "one of its files is broken."
+_HIDDEN = re.compile(r"(?:^|/)[_.]")
+_PARQUET = re.compile(r"\.(?:parquet|pq)\Z", re.IGNORECASE)
+_KEYS = re.compile(rb"([^/=]+)=([^/]*)/")
+_NO_KEY = b"__HIVE_DEFAULT_PARTITION__"
+
+# The loops over files below are C's (map): then the same lines of ours run for any number.
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """Return a folder's Parquet files, at any depth; names that begin with _ or . are not data."""
+    names = map(methodcaller("replace", os.sep, "/"), _relative(folder.rglob("*"), folder))
+    data = filter(_PARQUET.search, filterfalse(_HIDDEN.search, names))
+    return sorted(filter(Path.is_file, map(folder.joinpath, data)))
+
+
+def _relative(paths: Any, folder: Path) -> map[str]:
+    return map(partial(os.path.relpath, start=folder), paths)
 
 
 class ParquetTable:
@@ -26,33 +60,47 @@ class ParquetTable:
     what
         The table, for messages.
     folder
-        The folder they were found in; its ``key=value`` folders are columns.
+        The folder they were found in; its ``key=value`` folders are columns of text.
     """
 
     def __init__(self, files: Sequence[Path], what: str, folder: Path | None = None) -> None:
-        import pyarrow.dataset as ds
+        from pyarrow.dataset import ParquetFileFormat
+        from pyarrow.fs import LocalFileSystem
 
         self._what = what
-        self._data = ds.dataset(
-            [str(f) for f in files],
-            format="parquet",
-            partitioning="hive" if folder else None,
-            partition_base_dir=str(folder) if folder else None,
-        )
-        self.names = check_names(self._data.schema.names, what)
-        self.rows: int = self._data.count_rows()
-        self._read: dict[str, pa.ChunkedArray] = {}
+        opened = ParquetFileFormat().make_fragment
+        self._parts = list(map(opened, map(str, files), repeat(LocalFileSystem())))
+        self._schemas: list[pa.Schema] = list(map(attrgetter("physical_schema"), self._parts))
+        counts = list(map(methodcaller("count_rows"), self._parts))
+        self.rows: int = sum(counts)
+        keys = _folder_keys(files, folder) if folder else {}
+        self._read = {name: _repeated(values, counts) for name, values in keys.items()}
+        self._types = dict.fromkeys(keys, pa.large_string())
+        listed = dict.fromkeys(map(tuple, map(attrgetter("names"), self._schemas)))
+        for names in listed:
+            check_names(names, what)
+        # A folder's key wins over a column of the same name, as in other readers.
+        columns = dict.fromkeys(chain.from_iterable(listed))
+        self.names = check_names([*filterfalse(keys.__contains__, columns), *keys], what)
 
     def arrow_type(self, name: str) -> pa.DataType:
-        """Return the column's own type."""
-        return self._data.schema.field(column_number(self.names, name)).type
+        """Return the type that holds the column of every file.
+
+        Raises
+        ------
+        ColumnTypeError
+            If there is none; the message lists the types.
+        """
+        column_number(self.names, name)
+        if name not in self._types:
+            self._types[name] = _common_type(name, _with_column(name, self._schemas))
+        return self._types[name]
 
     def cells(self, name: str) -> pa.ChunkedArray:
-        """Return (rows,) the column as it is."""
-        column_number(self.names, name)
+        """Return (rows,) the column, of type :meth:`arrow_type`."""
+        kind = self.arrow_type(name)
         if name not in self._read:
-            with reading(self._what, _BROKEN):
-                self._read[name] = self._data.to_table(columns=[name]).column(0)
+            self._read[name] = read(partial(self._cells, name, kind), self._what, _BROKEN)
         return self._read[name]
 
     def keeps_order(self, name: str) -> bool:
@@ -72,6 +120,94 @@ class ParquetTable:
         """Write rows to a file; Parquet and Arrow keep types, order and metadata."""
         self._whole().write(path, indices, force=force)
 
+    def _cells(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+        """Each file's column as the file has it, or nulls, and only then in the common type.
+
+        Arrow's own reading of many files raises where a cell does not fit the common type.
+        """
+        to_table = type(self._parts[0]).to_table
+        own = _with_column(name, self._schemas)
+        columns = map(methodcaller("column", 0), map(to_table, self._parts, own, repeat([name])))
+        cast = map(partial(pc.cast, target_type=kind, safe=False), columns)
+        chunks = list(chain.from_iterable(map(attrgetter("chunks"), cast)))
+        return pa.chunked_array(chunks, kind)
+
     def _whole(self) -> ArrowTable:
-        with reading(self._what, _BROKEN):
-            return ArrowTable(self._data.to_table(), native=False, what=self._what)
+        first = self._schemas[0]
+        alike = all(map(first.equals, self._schemas))
+        schema = pa.schema(
+            [
+                first.field(n) if alike and n in first.names else (n, self.arrow_type(n))
+                for n in self.names
+            ],
+            first.metadata,
+        )
+        cells = [self.cells(n) for n in self.names]
+        return ArrowTable(pa.table(cells, schema=schema), native=False, what=self._what)
+
+
+# --- one type for all files --------------------------------------------------------------
+
+
+def _with_column(name: str, schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+    """The same schemas, with a column that has no type where a file lacks it."""
+    absent = pa.schema([pa.field(name, pa.null())])
+    return list(map(pa.unify_schemas, zip(schemas, repeat(absent))))
+
+
+def _common_type(name: str, schemas: Sequence[pa.Schema]) -> pa.DataType:
+    """The type that holds a column of every file, whatever their order.
+
+    No type at all (only nulls) goes with anything, text of any width is text, whole numbers
+    widen. Other numbers that differ meet in float64, and moments in microseconds: they are
+    measured in these anyway.
+    """
+    own = map(attrgetter("type"), map(methodcaller("field", name), schemas))
+    found = dict.fromkeys(chain((pa.null(),), own))
+    kinds = sorted({plain_type(k) for k in found}, key=str)
+    common = _merged(kinds)
+    if common is None:
+        listed = ", ".join(str(k) for k in kinds if k != pa.null())
+        raise ColumnTypeError(
+            f"column {name!r}: the files give it types that don't go together: {listed}. "
+            "Write them with one type."
+        )
+    if len(kinds) <= 2:  # with null
+        return common
+    if is_number(common) and (not pa.types.is_integer(common) or pa.uint64() in kinds):
+        return pa.float64()
+    return pa.timestamp("us", common.tz) if pa.types.is_timestamp(common) else common
+
+
+def _merged(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
+    fields = [pa.schema([("", kind)]) for kind in kinds]
+    try:
+        return pa.unify_schemas(fields, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+# --- folders -----------------------------------------------------------------------------
+
+
+def _folder_keys(files: Sequence[Path], folder: Path) -> dict[str, pa.Array]:
+    """Each ``key=value`` folder's key: (files,) its values as text, null where there is none."""
+    names = map(methodcaller("replace", os.sep, "/"), _relative(files, folder))
+    found = list(map(dict, map(_KEYS.findall, map(os.fsencode, names))))
+    return {
+        _text(unquote_to_bytes(key)): _values(map(methodcaller("get", key, _NO_KEY), found))
+        for key in dict.fromkeys(chain.from_iterable(found))
+    }
+
+
+def _values(escaped: map[bytes]) -> pa.Array:
+    texts = pa.array(list(map(_text, map(unquote_to_bytes, escaped))), pa.large_string())
+    return pc.if_else(pc.equal(texts, _text(_NO_KEY)), None, texts)
+
+
+_text = methodcaller("decode", "utf-8", "replace")  # a bad escape is U+FFFD
+
+
+def _repeated(values: pa.Array, counts: Sequence[int]) -> pa.ChunkedArray:
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return pa.chunked_array([values.take(pa.array(rows))])

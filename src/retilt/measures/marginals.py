@@ -275,7 +275,7 @@ class MarginalBlock:
         """
         excess = float(answers.sum()) - 1
         # A table's own shares add up to 1 but for rounding, which must not fill empty cells.
-        if not self._known_total or abs(excess) < 1e-12:
+        if not self._known_total or abs(excess) < 1e-9:
             return answers.copy()
         projected: FloatArray = answers - excess / self.size
         return projected

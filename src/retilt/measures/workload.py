@@ -67,6 +67,7 @@ def marginal(
     the inner edges (default 20 quantile bins of the synthetic table).
     """
     names = _check_columns(columns, "marginal")
+    _check_bin_names(bins, names)
     return Workload((_table(names, bins, _check_weight(weight)),))
 
 
@@ -89,6 +90,7 @@ def marginals(
             f"columns ({len(names)})."
         )
     _check_weight(weight)
+    _check_bin_names(bins, names)
     return Workload(tuple(_table(subset, bins, weight) for subset in combinations(names, k)))
 
 
@@ -103,6 +105,15 @@ def _table(
         )
     chosen = {n: b if isinstance(b, int) else tuple(b) for n, b in bins.items() if n in names}
     return Marginal(names, bins=chosen, weight=weight)
+
+
+def _check_bin_names(bins: object, names: tuple[str, ...]) -> None:
+    unknown = [n for n in bins if n not in names] if isinstance(bins, Mapping) else []
+    if unknown:
+        raise WorkloadError(
+            f"bins: {', '.join(map(repr, unknown))} not among the columns "
+            f"({', '.join(map(repr, names))})."
+        )
 
 
 def _check_columns(columns: object, what: str) -> tuple[str, ...]:

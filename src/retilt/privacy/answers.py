@@ -59,6 +59,9 @@ class Answers:
             if got != expected:
                 raise InputError(f"{name}: got {got} numbers, expected {expected}.")
 
+    def __repr__(self) -> str:
+        return f"Answers({len(self.values)} values, private={self.private})"
+
     @cached_property
     def steps(self) -> tuple[int, ...]:
         """(K [+ 1],) integers in one unit of the query at unit scale."""

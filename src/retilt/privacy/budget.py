@@ -103,7 +103,9 @@ def make_budget(
         raise InputError("epsilon: missing. Give epsilon (and perhaps delta), or rho.")
     if delta is None:
         if rows is None or rows < 2:
-            raise InputError("delta: its default 1 / rows**2 needs rows >= 2. Give delta, or rows.")
+            raise InputError(
+                "delta: its default 1 / rows**2 needs 2 rows at least. Give delta (0: pure DP)."
+            )
         return ApproxDP(epsilon, 1 / rows**2)
     if _is_real(delta) and delta == 0:
         return PureDP(epsilon)

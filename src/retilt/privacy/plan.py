@@ -99,6 +99,12 @@ class Plan:
         # A generator whose guarantee can't be added up is refused before anything is read.
         total_budget(self.budget, self.generator, self.unit.relation)
 
+    def __repr__(self) -> str:
+        return (
+            f"Plan({len(self.measures)} measures, {self.queries.size} queries, "
+            f"{describe(self.budget)}, unit={unit_name(self.unit)!r}, rows={self.rows})"
+        )
+
     @cached_property
     def queries(self) -> QuerySet:
         """The K distinct queries."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -28,6 +28,28 @@ MAX_LEVELS = 2**15
 Products of two grid values are then at most 2**30, so that float64 sums of 2**23 of them are
 exact (DESIGN 4).
 """
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds_of(moment: datetime) -> float:
+    """Return microseconds since 1970 UTC as a float, the unit that moments are measured in.
+
+    Examples
+    --------
+    >>> microseconds_of(datetime(1970, 1, 2))
+    86400000000.0
+    """
+    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return float((aware - EPOCH) // timedelta(microseconds=1))
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a number is finite as a float: an integer may be too great for one."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def _check_bool(value: object, what: str) -> None:
@@ -67,7 +89,7 @@ class Numeric:
         for name, value in (("lower", self.lower), ("upper", self.upper)):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SchemaError(f"{name}: got {value!r}, expected a finite number.")
-            if not math.isfinite(float(value)):
+            if not _is_finite(value):
                 raise SchemaError(f"{name}: got {value!r}, expected a finite number.")
         if self.lower > self.upper:
             raise SchemaError(
@@ -134,12 +156,14 @@ class Categorical:
             raise SchemaError("categories: got none, expected at least one.")
         text = all(isinstance(c, str) for c in self.categories)
         numbers = all(
-            isinstance(c, (int, float)) and not isinstance(c, bool) and math.isfinite(c)
+            isinstance(c, (int, float)) and not isinstance(c, bool) and _is_finite(c)
             for c in self.categories
         )
         if not (text or numbers):
             raise SchemaError("categories: expected all text or all finite numbers, got a mixture.")
-        if len(set(self.categories)) != len(self.categories):
+        # Numbers are compared as floats, so they must differ as floats.
+        values = self.categories if text else map(float, self.categories)
+        if len(set(values)) != len(self.categories):
             raise SchemaError("categories: expected distinct values, got some twice.")
         _check_bool(self.ordered, "ordered")
         _check_bool(self.nullable, "nullable")
@@ -224,8 +248,11 @@ class Datetime:
 
     @property
     def levels(self) -> int:
-        """Grid levels each side of zero; 0 for a constant."""
-        return 0 if self.lower == self.upper else MAX_LEVELS
+        """Grid levels each side of zero; 0 for a constant.
+
+        Bounds that are equal as floats make one: microseconds are too fine in the year 9000.
+        """
+        return 0 if microseconds_of(self.lower) == microseconds_of(self.upper) else MAX_LEVELS
 
     @property
     def on_lattice(self) -> bool:

@@ -3,8 +3,9 @@
 The policy is fixed and the same for both tables (DESIGN 2): values outside the bounds are
 clamped, unknown categories are ``other``, what is missing or does not parse is null. Nothing
 here looks at a value to decide what to run: text is parsed by one DuckDB ``TRY_CAST``, the
-rest is arithmetic on whole arrays. So the executed lines, and with them errors and time, do
-not depend on the private table's contents.
+rest is arithmetic on whole arrays. So the executed lines, and with them errors and warnings,
+do not depend on the private table's contents. Text may be any bytes: Arrow and Parquet do not
+promise that it is UTF-8.
 
 A column arrives as *text* (CSV, object and string columns: cast cell by cell to what the
 schema says) or *typed* (its declared type must fit the schema, see :func:`check_type`).
@@ -12,11 +13,11 @@ schema says) or *typed* (its declared type must fit the schema, see :func:`check
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from datetime import datetime, timedelta
+from functools import cache, partial, wraps
 from itertools import pairwise
-from operator import methodcaller
-from typing import TYPE_CHECKING, TypeAlias
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,36 +25,53 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from retilt.exceptions import ColumnTypeError
-from retilt.schema.columns import MAX_LEVELS, Boolean, Categorical, Column, Datetime, Numeric
+from retilt.schema.columns import (
+    EPOCH,
+    MAX_LEVELS,
+    Boolean,
+    Categorical,
+    Column,
+    Datetime,
+    Numeric,
+    microseconds_of,
+)
+from retilt.schema.reading import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import ModuleType
-
-    import duckdb
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICKS = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 1 / 1_000}
 _TRUE_WORDS = ("true", "True", "TRUE")
 _FALSE_WORDS = ("false", "False", "FALSE")
 
 _AS_NUMBER = "TRY_CAST(c AS DOUBLE)"
-_AS_MOMENT = "TRY_CAST(trim(c) AS TIMESTAMPTZ)"
+_AS_MOMENT = "TRY_CAST(c AS TIMESTAMPTZ)"
 # Only 0 and 1 are booleans, whether spelled as words, integers or floats.
 _AS_BOOLEAN = (
-    "COALESCE(TRY_CAST(trim(c) AS BOOLEAN),"
+    "COALESCE(TRY_CAST(c AS BOOLEAN),"
     " CASE TRY_CAST(c AS DOUBLE) WHEN 1 THEN true WHEN 0 THEN false END)"
 )
 
 # One database in memory for all casts, opened on first use (30 ms). The cache and the call are
 # in C, so that no line of ours runs on the first table only. One thread: nothing to lose in a
 # fork.
-_database: Callable[[ModuleType], duckdb.DuckDBPyConnection] = cache(
-    methodcaller("connect", ":memory:", config={"threads": 1})
-)
+_database = cache(methodcaller("connect", ":memory:", config={"threads": 1}))
+
+_Parameters = ParamSpec("_Parameters")
+_Encoded = TypeVar("_Encoded")
+
+
+def _discreet(encoding: Callable[_Parameters, _Encoded]) -> Callable[_Parameters, _Encoded]:
+    """Let an encoding fail, if it must, without a word about the cells."""
+
+    @wraps(encoding)
+    def discreet(*args: _Parameters.args, **options: _Parameters.kwargs) -> _Encoded:
+        return read(partial(encoding, *args, **options), "a column", "its cells can't be encoded.")
+
+    return discreet
 
 
 # --- types -------------------------------------------------------------------------------
@@ -146,6 +164,7 @@ schema says numeric, which needs a number, true/false or text. Change the schema
 # --- values ------------------------------------------------------------------------------
 
 
+@_discreet
 def values_of(column: Column, cells: pa.ChunkedArray) -> FloatArray | IntArray:
     """Return a column's values, before any clamping.
 
@@ -174,27 +193,35 @@ def values_of(column: Column, cells: pa.ChunkedArray) -> FloatArray | IntArray:
 
 
 def _amounts(column: Numeric | Datetime, cells: pa.ChunkedArray) -> FloatArray:
+    if _is_text_dictionary(cells.type):
+        values, rows = _dictionary(cells)
+        return _amounts(column, values)[rows]
     return numbers(cells) if isinstance(column, Numeric) else moments(cells)
 
 
 def _codes(column: Categorical | Boolean, cells: pa.ChunkedArray) -> IntArray:
+    if _is_text_dictionary(cells.type):
+        values, rows = _dictionary(cells)
+        return _codes(column, values)[rows]
     if isinstance(column, Boolean):
         found = truths(cells)
         return np.where(np.isnan(found), 2.0, found).astype(np.int32)
     return _text_codes(column, cells) if column.is_text else _number_codes(column, cells)
 
 
+@_discreet
 def numbers(cells: pa.ChunkedArray) -> FloatArray:
     """Return (rows,) float64 numbers; what is null or does not parse as NaN."""
-    cells = _plain(cells)
+    cells = plain_cells(cells)
     if is_text(cells.type):
         return _to_float(_parse(cells, _AS_NUMBER))
     return _to_float(cells.cast(pa.float64(), safe=False))
 
 
+@_discreet
 def moments(cells: pa.ChunkedArray) -> FloatArray:
     """Return (rows,) float64 microseconds since 1970 UTC; null or unparseable as NaN."""
-    cells = _plain(cells)
+    cells = plain_cells(cells)
     if is_text(cells.type):
         parsed = _parse(cells, _AS_MOMENT)
         return _to_float(parsed.cast(pa.int64()).cast(pa.float64(), safe=False))
@@ -208,9 +235,10 @@ def moments(cells: pa.ChunkedArray) -> FloatArray:
     return np.floor(ticks * _TICKS[unit]) if unit == "ns" else ticks * _TICKS[unit]
 
 
+@_discreet
 def truths(cells: pa.ChunkedArray) -> FloatArray:
     """Return (rows,) float64 0 or 1; what is neither as NaN."""
-    cells = _plain(cells)
+    cells = plain_cells(cells)
     if is_text(cells.type):
         return _to_float(_parse(cells, _AS_BOOLEAN).cast(pa.uint8()).cast(pa.float64()))
     found = _to_float(cells.cast(pa.float64(), safe=False))
@@ -230,7 +258,7 @@ def _number_codes(column: Categorical, cells: pa.ChunkedArray) -> IntArray:
 def _text_codes(column: Categorical, cells: pa.ChunkedArray) -> IntArray:
     size = len(column.categories)
     listed = pa.array(column.categories, pa.large_string())
-    texts = _as_text(column, _plain(cells))
+    texts = _as_text(column, plain_cells(cells))
     codes = _to_float(pc.index_in(texts, listed).cast(pa.float64()))
     codes = np.where(np.isnan(codes), size, codes)
     missing = texts.is_null().to_numpy()
@@ -251,16 +279,44 @@ def _as_text(column: Categorical, cells: pa.ChunkedArray) -> pa.ChunkedArray:
     return cells.cast(pa.large_string())
 
 
-def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dictionaries decoded, and a column without a type as text."""
-    kind = value_type(cells.type)
-    plain = cells.cast(kind) if pa.types.is_dictionary(cells.type) else cells
-    return plain.cast(pa.large_string()) if pa.types.is_null(kind) else plain
+def _is_text_dictionary(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(arrow_type)) and is_text(arrow_type)
+
+
+def _dictionary(cells: pa.ChunkedArray) -> tuple[pa.ChunkedArray, NDArray[np.int64]]:
+    """A dictionary's different texts and null, and (rows,) each row's place among them.
+
+    Decoded, a few long texts could be more than memory holds.
+    """
+    text = pa.large_string()
+    cells = cells.cast(pa.dictionary(pa.int64(), text))
+    chunks = cells.chunks
+    listed = list(map(attrgetter("dictionary"), chunks))
+    sizes, lengths = (np.array(list(map(len, parts)), np.int64) for parts in (listed, chunks))
+    starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
+    values = pa.chunked_array([*listed, pa.nulls(1, text)], text)
+    own = pa.chunked_array(list(map(attrgetter("indices"), chunks)), pa.int64())
+    rows = np.where(
+        own.is_null().to_numpy(), len(values) - 1, pc.fill_null(own, 0).to_numpy() + starts
+    )
+    distinct = pc.unique(values)
+    places = pc.index_in(values, distinct).to_numpy()
+    return pa.chunked_array([distinct]), places[rows].astype(np.int64)
+
+
+def plain_cells(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return cells with dictionaries decoded, and text of any type, or of none, large_string."""
+    kind = pa.large_string() if is_text(cells.type) else value_type(cells.type)
+    if pa.types.is_dictionary(cells.type):
+        # Values first: few long ones, often repeated, are more than 32-bit offsets can hold.
+        cells = cells.cast(pa.dictionary(cells.type.index_type, kind))
+    return cells.cast(kind)
 
 
 def _to_float(cells: pa.ChunkedArray) -> FloatArray:
-    """A float64 column with nulls as NaN."""
-    return np.asarray(pc.fill_null(cells, np.nan).to_numpy(), dtype=np.float64)
+    """A float64 column with nulls as NaN, and one NaN for all: a signalling one would warn."""
+    found = np.asarray(pc.fill_null(cells, np.nan).to_numpy(), dtype=np.float64)
+    return np.where(np.isnan(found), np.nan, found)
 
 
 def _to_bool(cells: pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -268,13 +324,21 @@ def _to_bool(cells: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def _parse(cells: pa.ChunkedArray, expression: str) -> pa.ChunkedArray:
-    """Cast text cell by cell in one call: what does not parse is null, nothing raises."""
+    """Cast text cell by cell in one call: what does not parse is null, nothing raises.
+
+    DuckDB may get bytes that are not UTF-8: ``TRY_CAST`` takes them, its text functions fail.
+    """
     import duckdb
 
-    with _database(duckdb).cursor() as cursor:
-        cursor.execute("SET TimeZone = 'UTC'")  # times without a zone, on every machine
-        relation = cursor.from_arrow(pa.table({"c": cells}))
-        return relation.project(f"{expression} AS v").to_arrow_table()["v"]
+    trimmed = pc.ascii_trim_whitespace(cells)
+    try:
+        with _database(duckdb).cursor() as cursor:
+            cursor.execute("SET TimeZone = 'UTC'")  # times without a zone, on every machine
+            relation = cursor.from_arrow(pa.table({"c": trimmed}))
+            return relation.project(f"{expression} AS v").to_arrow_table()["v"]
+    except BaseException:
+        _database.cache_clear()  # a database that failed may refuse every later call
+        raise
 
 
 # --- encodings ---------------------------------------------------------------------------
@@ -284,14 +348,10 @@ def limits(column: Numeric | Datetime) -> tuple[float, float]:
     """Return the bounds in the units of :func:`values_of`."""
     if isinstance(column, Numeric):
         return float(column.lower), float(column.upper)
-    return _microseconds(column.lower), _microseconds(column.upper)
+    return microseconds_of(column.lower), microseconds_of(column.upper)
 
 
-def _microseconds(moment: datetime) -> float:
-    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return float((aware - _EPOCH) // timedelta(microseconds=1))
-
-
+@_discreet
 def to_grid(column: Column, cells: pa.ChunkedArray) -> IntArray:
     """Return a column on its integer grid, for moments.
 
@@ -330,6 +390,7 @@ def to_grid(column: Column, cells: pa.ChunkedArray) -> IntArray:
     return np.where(np.isnan(grid), 0.0, grid).astype(np.int32)
 
 
+@_discreet
 def to_unit(column: Column, cells: pa.ChunkedArray, *, clamp: bool) -> FloatArray:
     """Return a column in [0, 1] as the paper encodes it, not rounded to the grid.
 
@@ -362,11 +423,11 @@ def to_unit(column: Column, cells: pa.ChunkedArray, *, clamp: bool) -> FloatArra
     inside = (clamped - lower) / (upper - lower)
     if clamp:
         return np.where(np.isnan(inside), 0.5, inside)
-    with np.errstate(over="ignore", invalid="ignore"):
-        raw = (values - lower) / (upper - lower)
+    raw = (values - lower) / (upper - lower)
     return np.where(np.isnan(values), 0.5, np.where(np.isfinite(raw), raw, inside))
 
 
+@_discreet
 def to_cells(column: Column, cells: pa.ChunkedArray, edges: Sequence[float] = ()) -> IntArray:
     """Return the cell of a marginal that each row falls in: always exactly one.
 
@@ -442,6 +503,11 @@ def _number_label(value: float) -> str:
 
 
 def _moment_label(microseconds: float) -> str:
-    moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
+    # Rounded to a float, or in another zone, the calendar's ends are beyond it in UTC.
+    start = EPOCH.replace(tzinfo=None)
+    since = max(
+        min(timedelta(microseconds=microseconds), datetime.max - start), datetime.min - start
+    )
+    moment = start + since
     midnight = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
     return moment.date().isoformat() if midnight else moment.isoformat(sep=" ")

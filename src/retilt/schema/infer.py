@@ -8,7 +8,7 @@ table, which is public.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -17,7 +17,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from retilt.exceptions import SchemaError
-from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
+from retilt.schema.columns import (
+    EPOCH,
+    Boolean,
+    Categorical,
+    Column,
+    Datetime,
+    Numeric,
+    Schema,
+    microseconds_of,
+)
 from retilt.schema.encode import (
     is_boolean,
     is_moment,
@@ -25,6 +34,7 @@ from retilt.schema.encode import (
     is_text,
     moments,
     numbers,
+    plain_cells,
     truths,
     value_type,
 )
@@ -37,9 +47,8 @@ FEW_ROWS = 50
 MANY_CATEGORIES = 1_000
 """More text values than this are no categories unless declared."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EARLIEST = float((datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1))
-_LATEST = float((datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1))
+_EARLIEST = microseconds_of(datetime(1, 1, 1))
+_LATEST = microseconds_of(datetime(9999, 12, 31))
 
 
 class ReadableTable(Protocol):
@@ -165,7 +174,7 @@ def moment_range(name: str, microseconds: FloatArray, *, aware: bool) -> tuple[d
     finite = microseconds[inside]
     if not len(finite):
         raise _no_values(name, "dates", 'lower and upper, kind = "datetime"')
-    ends = [_EPOCH + timedelta(microseconds=float(v)) for v in (finite.min(), finite.max())]
+    ends = [EPOCH + timedelta(microseconds=float(v)) for v in (finite.min(), finite.max())]
     lower, upper = (e if aware else e.replace(tzinfo=None) for e in ends)
     return lower, upper
 
@@ -304,7 +313,7 @@ def _number_categories(name: str, values: FloatArray) -> tuple[float, ...]:
 
 def _filled(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text without nulls and empty cells, dictionaries decoded."""
-    plain = cells.cast(value_type(cells.type)).cast(pa.large_string())
+    plain = plain_cells(cells).cast(pa.large_string())
     return plain.filter(pc.not_equal(plain, ""))
 
 

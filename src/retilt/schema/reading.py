@@ -1,0 +1,55 @@
+"""Reading a table without giving anything of it away by errors or warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from retilt.exceptions import InputError, RetiltError
+
+Found = TypeVar("Found")
+
+
+def read(job: Callable[[], Found], what: str, advice: str) -> Found:
+    """Run a job that reads a table: whatever its cells hold, nothing of them shows.
+
+    An error of a reader may quote cells, and so may the error that was being handled when
+    it was raised (``__context__``, which ``from None`` only hides): neither can be reached
+    from the error raised here. NumPy's floating-point warnings, which depend on the cells,
+    are off while the job runs.
+
+    Parameters
+    ----------
+    job
+        Called once, without arguments.
+    what
+        What is being read, for the message.
+    advice
+        What may be wrong, for the message.
+
+    Raises
+    ------
+    InputError
+        Instead of any error that is not ours; it names the error's type only.
+
+    Examples
+    --------
+    >>> read(lambda: int("s3cret"), "the number", "write it in digits.")
+    Traceback (most recent call last):
+        ...
+    retilt.exceptions.InputError: the number can't be read (ValueError): write it in digits.
+    """
+    ours: BaseException
+    try:
+        with np.errstate(all="ignore"):
+            return job()
+    except RetiltError as error:
+        error.__cause__ = error.__context__ = None
+        ours = error
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic in polars is no Exception
+        ours = InputError(f"{what} can't be read ({type(error).__name__}): {advice}")
+    raise ours  # here, where no error is being handled that would become its context
