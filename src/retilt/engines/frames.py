@@ -90,7 +90,7 @@ def arrow_to_user(table: pa.Table) -> Any:
         noted = json.loads(metadata[b"pandas"])
         metadata[b"pandas"] = json.dumps({**noted, "index_columns": []}).encode()
         table = table.replace_schema_metadata(metadata)
-    return table.to_pandas()
+    return read(table.to_pandas, "the table", "pandas can't hold one of its columns.")
 
 
 # --- text of anything --------------------------------------------------------------------

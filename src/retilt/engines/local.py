@@ -15,7 +15,7 @@ from retilt.engines.base import Table
 from retilt.engines.csvfile import read_csv
 from retilt.engines.files import ACCEPTED, file_format
 from retilt.engines.frames import ArrowTable, PandasTable, PolarsTable
-from retilt.engines.parquetfile import ParquetTable, parquet_files
+from retilt.engines.parquetfile import ParquetTable, not_parquet, parquet_files
 from retilt.exceptions import InputError
 from retilt.schema.reading import read
 
@@ -145,7 +145,7 @@ def _read_ipc(path: Path) -> pa.Table:
 def _open_parquet(files: list[Path], text: str, folder: Path | None = None) -> Table:
     if not files:
         raise InputError(f"{text!r} holds no Parquet file (.parquet, .pq).")
-    strange = next((p for p in files if file_format(p) != "parquet"), None)  # of a glob
+    strange = not_parquet(files)  # of a glob
     if strange is not None:
         raise InputError(f"{text!r} takes in {strange.name!r}, which is no Parquet file.")
     job = partial(ParquetTable, files, repr(text), folder)

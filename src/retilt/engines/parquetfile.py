@@ -46,6 +46,12 @@ def parquet_files(folder: Path) -> list[Path]:
     return sorted(filter(Path.is_file, map(folder.joinpath, data)))
 
 
+def not_parquet(files: Sequence[Path]) -> Path | None:
+    """Return the first file whose name is not a Parquet file's, if there is one."""
+    strange = next(filterfalse(_PARQUET.search, map(str, files)), None)
+    return None if strange is None else Path(strange)
+
+
 def _relative(paths: Any, folder: Path) -> map[str]:
     return map(partial(os.path.relpath, start=folder), paths)
 
@@ -134,14 +140,11 @@ class ParquetTable:
 
     def _whole(self) -> ArrowTable:
         first = self._schemas[0]
-        alike = all(map(first.equals, self._schemas))
-        schema = pa.schema(
-            [
-                first.field(n) if alike and n in first.names else (n, self.arrow_type(n))
-                for n in self.names
-            ],
-            first.metadata,
-        )
+        fields = {}
+        if all(map(first.equals, self._schemas)):  # keep what else they say of a column
+            fields = {f.name: f for f in first if f.type == self.arrow_type(f.name)}
+        columns = [fields.get(n, pa.field(n, self.arrow_type(n))) for n in self.names]
+        schema = pa.schema(columns, first.metadata)
         cells = [self.cells(n) for n in self.names]
         return ArrowTable(pa.table(cells, schema=schema), native=False, what=self._what)
 

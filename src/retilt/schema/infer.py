@@ -189,6 +189,7 @@ def categories_of(name: str, cells: pa.ChunkedArray) -> tuple[str, ...] | tuple[
     SchemaError
         If there are none.
     """
+    _check_utf8(name, cells)
     if not is_text(cells.type) and not pa.types.is_integer(value_type(cells.type)):
         return _number_categories(name, numbers(cells))
     texts = _distinct(cells)
@@ -211,6 +212,7 @@ def own_categories(
     kind = table.arrow_type(name)
     if not (pa.types.is_dictionary(kind) and table.keeps_order(name)):
         return None
+    _check_utf8(name, table.cells(name))
     levels = _own_levels(table.cells(name))
     return None if levels is None else (levels, bool(kind.ordered))
 
@@ -236,6 +238,7 @@ def _own_levels(cells: pa.ChunkedArray) -> tuple[str, ...] | tuple[float, ...] |
 
 def _text(name: str, cells: pa.ChunkedArray) -> Column:
     """Parse the distinct texts only: they say as much as all cells, and are few."""
+    _check_utf8(name, cells)
     filled = _filled(cells)
     rows, present = len(cells), len(filled)
     if not present:
@@ -326,6 +329,17 @@ def _distinct(cells: pa.ChunkedArray) -> list[str]:
 def _short(value: float) -> float:
     """A whole number as an integer, as people write it (where a float holds it exactly)."""
     return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+
+
+def _check_utf8(name: str, cells: pa.ChunkedArray) -> None:
+    """Refuse text that has no characters: what it says can't be put in a schema."""
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid:
+        raise SchemaError(
+            f"column {name!r} of the synthetic table holds text that is not UTF-8. Write the "
+            "table again with text in UTF-8, or declare the column in the schema in full."
+        ) from None
 
 
 def _no_values(name: str, what: str, needed: str) -> SchemaError:

@@ -15,7 +15,7 @@ import pytest
 
 import retilt
 from retilt.engines.frames import PandasTable
-from retilt.exceptions import ColumnTypeError
+from retilt.exceptions import ColumnTypeError, InputError, SchemaError
 from retilt.schema.columns import MAX_LEVELS, Boolean, Categorical, Column, Datetime, Numeric
 from retilt.schema.encode import (
     cell_labels,
@@ -225,6 +225,115 @@ def test_no_rows(column: Column) -> None:
         assert to_unit(column, cells, clamp=True).shape == (0,)
 
 
+# --- cells that their type does not check --------------------------------------------------
+
+
+def unchecked(*cells: bytes, kind: pa.DataType) -> pa.ChunkedArray:
+    """Bytes that are said to be text: Arrow and Parquet do not look."""
+    return pa.chunked_array([pa.array(cells, pa.binary()).view(pa.string()).cast(kind)])
+
+
+NOT_UTF8 = [
+    b"\xff",
+    b"\xc3(",
+    b"a\xed\xa0\x80",
+    b" \xff ",
+    b"2020-01-01 \xff",
+    b"1\xff",
+    b"true\xff",
+]
+TEXT_TYPES = [pa.string(), pa.large_string(), pa.string_view()]
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
+def test_bytes_that_are_no_text(kind: pa.DataType) -> None:
+    cells = unchecked(*NOT_UTF8, b"1", kind=kind)
+    unknown = len(NOT_UTF8)
+    listed = pa.DictionaryArray.from_arrays(pa.array(range(unknown + 1), pa.int8()), cells.chunk(0))
+    for either in (cells, pa.chunked_array([listed])):
+        np.testing.assert_equal(values_of(Numeric(0, 1), either), [NAN] * unknown + [1.0])
+        np.testing.assert_equal(values_of(YEAR, either), [NAN] * (unknown + 1))
+        assert values_of(Boolean(), either).tolist() == [2] * unknown + [1]
+        assert values_of(Categorical(("1", "x")), either).tolist() == [2] * unknown + [0]
+        assert values_of(Categorical((1, 2)), either).tolist() == [3] * unknown + [0]
+    np.testing.assert_equal(values_of(Numeric(0, 1), text("1")), [1.0])
+
+
+def test_any_bytes_are_cast() -> None:
+    """What DuckDB makes of bytes that look like a value up to some point."""
+    rng = np.random.default_rng(0)
+    starts = [
+        b"",
+        b"2020-01-01 00:00:00 ",
+        b"2020-01-01 00:00:00 Asia/Tokyo",
+        b"1e30",
+        b"true",
+        b"inf",
+    ]
+    cells = []
+    for _ in range(20_000):
+        start = bytearray(starts[rng.integers(len(starts))])
+        for byte in rng.integers(0, 256, rng.integers(0, 4)).tolist():
+            start.insert(int(rng.integers(len(start) + 1)), byte)
+        cells.append(bytes(start))
+    for column in (Numeric(0, 1), YEAR, Boolean(), Categorical(("a",))):
+        assert len(to_grid(column, unchecked(*cells, kind=pa.string()))) == len(cells)
+
+
+def test_a_failed_database_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from retilt.schema import encode
+
+    monkeypatch.setattr(encode, "_AS_NUMBER", "error('SECRET-77')")
+    with pytest.raises(InputError) as caught:
+        values_of(Numeric(0, 1), text("1"))
+    assert "SECRET" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert encode._database.cache_info().currsize == 0
+    monkeypatch.undo()
+    np.testing.assert_equal(values_of(Numeric(0, 1), text("1")), [1.0])
+
+
+@pytest.mark.parametrize("kind", ["e", "f", "d"])
+def test_signalling_nan_does_not_warn(kind: str) -> None:
+    bits = {"e": 0x7C01, "f": 0x7F800001, "d": 0x7FF0000000000001}[kind]
+    size = np.dtype(kind).itemsize
+    cells = pa.chunked_array([np.array([bits, 0], dtype=f"u{size}").view(kind)])
+    for column in (Numeric(-1, 1), Numeric(-1, 1, integer=True), Categorical((0, 1)), Boolean()):
+        assert len(to_grid(column, cells)) == len(to_cells(column, cells)) == 2
+        for clamp in (True, False):
+            assert np.isfinite(to_unit(column, cells, clamp=clamp)).all()
+    assert values_of(Numeric(-1, 1), cells).tobytes() == np.array([NAN, 0.0]).tobytes()
+
+
+def test_a_dictionary_of_long_texts_is_not_decoded() -> None:
+    """2 GiB as string, and more than memory holds with a few more rows."""
+    rows = 2**17
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        values = pa.array(["1" + "0" * 2**20, "b"], kind)
+        cells = pa.chunked_array([pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), values)])
+        assert (to_grid(Categorical(("a", "b", "c")), cells) == 0).all()
+        assert (to_grid(Numeric(0, 1), cells) == TOP).all()
+
+
+def test_dictionaries_that_differ_from_chunk_to_chunk() -> None:
+    parts = [(["b", None, "a"], [0, 1, 2, None]), (["a", "b", "\u00fc"], [0, 2]), ([], [])]
+    chunks = [
+        pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(values, pa.string()))
+        for values, codes in parts
+    ]
+    cells = pa.chunked_array(chunks)
+    assert values_of(Categorical(("a", "b")), cells).tolist() == [1, 3, 0, 3, 0, 2]
+    many = [
+        pa.DictionaryArray.from_arrays(
+            pa.array([0, 99], pa.int8()), [str(k + i) for i in range(100)]
+        )
+        for k in range(3)  # more values than an int8 counts
+    ]
+    found = values_of(Numeric(0, 1), pa.chunked_array(many))
+    np.testing.assert_equal(found, [0, 99, 1, 100, 2, 101])
+    assert values_of(Boolean(), pa.chunked_array([], chunks[0].type)).shape == (0,)
+
+
 # --- grids ---------------------------------------------------------------------------------
 
 
@@ -275,12 +384,27 @@ def test_codes_on_the_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    "column", [Numeric(3, 3), Numeric(3, 3, integer=True), Datetime(YEAR.lower, YEAR.lower)]
+    "column",
+    [
+        Numeric(3, 3),
+        Numeric(3, 3, integer=True),
+        Numeric(2**60, 2**60 + 1),
+        Numeric(2**60, 2**60 + 1, integer=True),
+        Datetime(YEAR.lower, YEAR.lower),
+        # Microseconds of the year 9000 are too fine for a float.
+        Datetime(datetime(9000, 1, 1), datetime(9000, 1, 1, 0, 0, 0, 1)),
+    ],
+    ids=str,
 )
 def test_constants_are_the_midpoint(column: Column) -> None:
     cells = text("3", "5", "inf", "", "2020-01-01")
     assert to_grid(column, cells).tolist() == [0] * 5
     assert to_unit(column, cells, clamp=False).tolist() == [0.5] * 5
+    assert to_unit(column, cells, clamp=True).tolist() == [0.5] * 5
+    assert column.levels == 0
+    if isinstance(column, Datetime):
+        moments = typed([datetime(2020, 1, 1), datetime(9000, 1, 1), None], pa.timestamp("us"))
+        assert to_grid(column, moments).tolist() == [0] * 3
 
 
 def test_naive_bounds_are_utc() -> None:
@@ -336,7 +460,17 @@ def test_labels_are_distinct() -> None:
     close = cell_labels(Numeric(0, 1), [0.1234561, 0.1234562])
     assert len(set(close)) == 4
     assert cell_labels(Categorical((1, 2.5)))[:2] == ("1", "2.5")
+    ends = Datetime(datetime.min, datetime.max)
+    assert cell_labels(ends)[0] == "[0001-01-01, 9999-12-31 23:59:59.999999]"
     assert cell_labels(YEAR, [limits(YEAR)[0] + 3600e6])[0] == "[2020-01-01, 2020-01-01 01:00:00)"
+
+
+def test_numbers_that_no_float_holds() -> None:
+    for wrong in (lambda: Numeric(0, 10**400), lambda: Categorical((1, 10**400))):
+        with pytest.raises(SchemaError, match="finite"):
+            wrong()
+    with pytest.raises(SchemaError, match="distinct"):
+        Categorical((2**53, 2**53 + 1))
 
 
 # --- declared types ------------------------------------------------------------------------
@@ -367,6 +501,9 @@ def test_types_that_fit(column: Column, kinds: list[pa.DataType]) -> None:
     for kind in kinds + ANYTHING:
         check_type("x", column, kind)
         assert len(to_grid(column, typed([None], kind))) == 1
+        if not pa.types.is_dictionary(kind):
+            one = pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], kind))
+            assert len(to_grid(column, pa.chunked_array([one, one]))) == 2
 
 
 @pytest.mark.parametrize(("column", "kinds"), MISFITS, ids=str)

@@ -15,7 +15,7 @@ import pytest
 from retilt.engines.local import open_table
 from retilt.exceptions import SchemaError
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric
-from retilt.schema.infer import infer_all, infer_column
+from retilt.schema.infer import categories_of, infer_all, infer_column
 
 DAY = datetime(2020, 1, 1)
 NOON = datetime(2021, 1, 1, 12)
@@ -186,3 +186,25 @@ def test_all_columns() -> None:
 def test_float_integers_beyond_exactness_stay_floats() -> None:
     column = infer_column(open_table(pa.table({"x": np.array([1e300, 0.0, 3.0])})), "x")
     assert column == Numeric(0, 1e300, integer=True)
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    """Bytes that Arrow was told are text."""
+    cells = pa.array([b"\xff", b"a", b"a"], pa.binary()).view(pa.string())
+    listed = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), cells, ordered=True)
+    for column in (cells, cells.cast(pa.string_view()), listed):
+        table = open_table(pa.table({"x": column}))
+        with pytest.raises(SchemaError, match="not UTF-8"):
+            infer_column(table, "x")
+        with pytest.raises(SchemaError, match="not UTF-8"):
+            categories_of("x", table.cells("x"))
+        assert "not UTF-8" in infer_all(table)[1]["x"]
+
+
+def test_dictionaries_of_any_text() -> None:
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        cells = pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, None, 0]), pa.array(["x", "y"], kind)
+        )
+        table = open_table(pa.table({"x": cells}))
+        assert infer_column(table, "x") == Categorical(("x", "y"), nullable=True)
