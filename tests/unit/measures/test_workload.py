@@ -116,7 +116,6 @@ def test_bins_are_counts_or_ascending_edges(bins: Any, word: str) -> None:
         rt.marginal(["a", "b"], bins=bins)
 
 
-@pytest.mark.xfail(reason="bins of unknown columns are dropped without a word")
 @pytest.mark.parametrize("make", [rt.marginal, rt.marginals])
 def test_bins_of_a_column_that_is_not_there_are_refused(make: Any) -> None:
     with pytest.raises(WorkloadError, match="'agee'"):

@@ -1,0 +1,184 @@
+"""How loud each block is asked: against the best of a grid, in predicted total variance."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from retilt.measures.base import FloatArray, Norm, Relation
+from retilt.measures.marginals import Marginal
+from retilt.measures.moments import Moments
+from retilt.measures.queries import QuerySet
+from retilt.privacy.allocation import block_scales, count_scale
+from retilt.privacy.sensitivity import joint_sensitivity
+from retilt.schema.columns import Categorical, Numeric, Schema
+
+SCHEMA = Schema(
+    {
+        "a": Numeric(-1, 1),
+        "b": Numeric(-1, 1),
+        "c": Numeric(-1, 1),
+        "sex": Categorical(("F", "M")),
+        "code": Categorical(tuple("pqrstuvw")),
+    }
+)
+ROWS = 2000
+REPLACE, ADD_REMOVE = Relation.REPLACE, Relation.ADD_REMOVE
+
+
+def table() -> pa.Table:
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=ROWS)
+    numbers = {
+        n: np.clip(0.3 + 0.25 * (common + rng.normal(size=ROWS)), -1, 1) for n in ("a", "b", "c")
+    }
+    return pa.table(
+        {
+            **numbers,
+            "sex": np.where(common > 0.5, "F", "M"),
+            "code": rng.choice(list("pqrstuvw"), ROWS),
+        }
+    )
+
+
+MEASURES: tuple[Any, ...] = (
+    Moments(("a", "b", "c"), statistics="correlation", loudness=Fraction(1)),
+    Marginal(("sex", "code")),
+    Marginal(("code",)),
+)
+
+
+def setup(
+    norm: Norm, relation: Relation, measures: tuple[Any, ...] = MEASURES
+) -> tuple[QuerySet, FloatArray]:
+    queries = QuerySet(
+        tuple(
+            m.bind(SCHEMA, basis="centred", norm=norm, relation=relation)
+            if isinstance(m, Moments)
+            else m.bind(SCHEMA, norm=norm, relation=relation)
+            for m in measures
+        )
+    )
+    rows = table()
+    return queries, queries.means({f: f.encode(rows[f.name]) for f in queries.features}, ROWS)
+
+
+def total(
+    queries: QuerySet,
+    answers: FloatArray,
+    scales: Any,
+    weights: Any,
+    norm: Norm,
+    count: Any = None,
+) -> float:
+    """Importance-weighted variance of all statistics for a fixed budget, written out anew.
+
+    The noise of query k has variance ``Delta**2 / (s_b alpha_k)**2``, and the count's error
+    moves every answer of every block at once.
+    """
+    delta = float(joint_sensitivity(queries, [Fraction(s) for s in scales], count, norm))
+    delta_squared = delta if norm == 2 else delta * delta
+    result = 0.0
+    for block, part, scale, weight in zip(
+        queries.blocks, queries.block_answers(answers), scales, weights, strict=True
+    ):
+        own = np.array([float(s) for s in block.scales])
+        variances = delta_squared / (float(scale) * own) ** 2
+        factor = np.zeros((len(part), 0))
+        if count is not None:
+            factor = (np.sqrt(delta_squared) / float(count) * part)[:, None]
+        result += weight * float(np.nansum(block.standard_errors(part, variances, factor) ** 2))
+    return result
+
+
+WEIGHTS = [(1.0, 1.0, 1.0), (100.0, 1.0, 0.01), (0.01, 10.0, 1.0)]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("relation", [REPLACE, ADD_REMOVE])
+@pytest.mark.parametrize("norm", [1, 2])
+def test_no_scales_of_a_grid_are_better(norm: Norm, relation: Relation, weights: Any) -> None:
+    queries, answers = setup(norm, relation)
+    chosen = block_scales(queries, answers, weights, norm)
+    loss = total(queries, answers, chosen, weights, norm)
+    steps = [Fraction(i, 16) for i in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)]
+    best = min(
+        total(queries, answers, s, weights, norm) for s in product(steps, repeat=3) if max(s) == 1
+    )
+    assert loss <= 1.001 * best
+    equal = total(queries, answers, [Fraction(1)] * 3, weights, norm)
+    assert loss <= equal
+    for k, factor in product(range(3), (Fraction(2, 3), Fraction(3, 2))):
+        other = [s * factor if i == k else s for i, s in enumerate(chosen)]
+        assert total(queries, answers, other, weights, norm) > loss
+
+
+def test_the_gain_over_equal_scales_is_real() -> None:
+    queries, answers = setup(2, REPLACE)
+    chosen = block_scales(queries, answers, WEIGHTS[1], 2)
+    equal = total(queries, answers, [Fraction(1)] * 3, WEIGHTS[1], 2)
+    assert total(queries, answers, chosen, WEIGHTS[1], 2) < 0.85 * equal
+
+
+def test_a_more_important_measure_is_asked_louder() -> None:
+    queries, answers = setup(2, REPLACE)
+
+    def share(weight: float) -> float:
+        scales = block_scales(queries, answers, (weight, 1.0, 1.0), 2)
+        return float(scales[0] / scales[1])
+
+    shares = [share(w) for w in (0.1, 1.0, 10.0, 100.0)]
+    assert shares == sorted(shares)
+    # s**2 goes with the root of the importance.
+    assert shares[3] / shares[1] == pytest.approx(100**0.25, rel=0.03)
+
+
+def test_scales_are_short_fractions_with_the_largest_one() -> None:
+    for norm in (1, 2):
+        queries, answers = setup(norm, REPLACE)  # type: ignore[arg-type]
+        scales = block_scales(queries, answers, (1e6, 1.0, 1e-6), norm)  # type: ignore[arg-type]
+        assert max(scales) == 1
+        assert all(0 < s <= 1 and (256 * s).denominator == 1 for s in scales)
+
+
+def test_one_block_has_scale_one() -> None:
+    queries, answers = setup(2, REPLACE, MEASURES[:1])
+    assert block_scales(queries, answers, [7.0], 2) == [1]
+
+
+def test_a_block_without_predicted_variance_has_scale_one() -> None:
+    """On a synthetic table whose columns are constant every correlation is undefined."""
+    queries, answers = setup(2, REPLACE, (MEASURES[0],))
+    flat = np.concatenate([np.ones(3), np.ones(len(answers) - 3)])
+    assert block_scales(queries, flat, [1.0], 2) == [1]
+    both, answers = setup(2, REPLACE, MEASURES[:2])
+    undefined = answers.copy()
+    undefined[: len(both.kept[0])] = 1.0
+    assert block_scales(both, undefined, [1.0, 1.0], 2) == [1, 1]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_no_count_scale_of_a_grid_is_much_better(norm: Norm, weights: Any) -> None:
+    queries, answers = setup(norm, ADD_REMOVE)
+    scales = block_scales(queries, answers, weights, norm)
+    chosen = count_scale(queries, answers, scales, weights, norm)
+    loss = total(queries, answers, scales, weights, norm, chosen)
+    # As small as 1/16 of the blocks' by decision: a count too quiet spoils every share.
+    grid = [Fraction(i, 64) for i in range(4, 400)]
+    best = min(total(queries, answers, scales, weights, norm, g) for g in grid)
+    assert loss <= 1.01 * best
+
+
+def test_the_count_is_never_too_quiet() -> None:
+    """Correlations of columns centred on zero hardly feel the count, which must stay useful."""
+    queries, answers = setup(2, ADD_REMOVE, MEASURES[:1])
+    centred = answers.copy()
+    centred[:3] = 0
+    chosen = count_scale(queries, centred, [Fraction(1)], [1.0], 2)
+    assert chosen >= Fraction(1, 16)
