@@ -280,10 +280,18 @@ def covariances(block: MomentsBlock, answers: np.ndarray) -> np.ndarray:
     return (cross - np.outer(mean, mean)) * (4 if block.basis == "paper" else 1)
 
 
-TEN = (
-    "age,education-num,hours-per-week,capital-gain,capital-loss,sex,income,workclass,"
-    "marital-status,relationship"
-).split(",")
+TEN = [
+    "age",
+    "education-num",
+    "hours-per-week",
+    "capital-gain",
+    "capital-loss",
+    "sex",
+    "income",
+    "workclass",
+    "marital-status",
+    "relationship",
+]
 
 
 def test_ten_adult_columns_have_a_third_of_the_papers_covariance_error() -> None:

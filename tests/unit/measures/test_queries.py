@@ -64,9 +64,7 @@ def test_every_statistic_is_that_of_its_own_block_alone() -> None:
         Moments(("c",), order=1),
     )
     together = queries_of(*measures)
-    found = dict(
-        zip(together.statistics, together.evaluate(means(together, table())), strict=True)
-    )
+    found = dict(zip(together.statistics, together.evaluate(means(together, table())), strict=True))
     for measure in measures:
         alone = queries_of(measure)
         own = zip(alone.statistics, alone.evaluate(means(alone, table())), strict=True)
