@@ -49,7 +49,7 @@ def test_workloads_add_up_in_order_and_name_each_column_once() -> None:
     assert rt.Workload() + one == one
     assert rt.Workload().columns == ()
     with pytest.raises(TypeError):
-        one + ["a"]  # type: ignore[operator]
+        one + ["a"]  # type: ignore[operator]  # noqa: RUF005  (it must fail)
 
 
 @pytest.mark.parametrize("make", [rt.moments, rt.correlation, rt.marginal, rt.marginals])
