@@ -117,7 +117,8 @@ class Marginal:
             edges[name] = (
                 _quantile_edges(column, values[name], bins) if isinstance(bins, int) else bins
             )
-        return replace(self, edges=edges)
+        # The edges say it all now: what was wished for would only be lost in a file.
+        return replace(self, edges=edges, bins={}, default_bins=DEFAULT_BINS)
 
     def bind(self, schema: Schema, *, norm: Norm, relation: Relation) -> MarginalBlock:
         """The block of this table."""

@@ -189,21 +189,21 @@ def test_without_noise_the_estimates_are_the_statistics() -> None:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_estimates_scatter_around_the_truth_as_told(name: str) -> None:
-    """400 releases at a large budget: within 6 standard errors, whose spread is as told."""
+    """200 releases at a large budget: within 6 standard errors, whose spread is as told."""
     options = {**OPTIONS[name]}
     options.update({"rho": 5.0} if "rho" in options else {"epsilon": 20.0})
     plan = make(**options)
     rng = np.random.default_rng(11)
     expected = truth(PRIVATE)
-    releases = [insecure_measure(PRIVATE, plan, rng=rng).statistics_table() for _ in range(400)]
+    releases = [insecure_measure(PRIVATE, plan, rng=rng).statistics_table() for _ in range(200)]
     names = [row["statistic"] for row in releases[0]]
     estimates = np.array([[r["estimate"] for r in table] for table in releases])
     errors = np.array([[r["standard_error"] for r in table] for table in releases])
     off = (estimates - np.array([expected[n] for n in names])) / errors
     assert np.abs(off).max() < (14 if plan.noise.norm == 1 else 6)
-    assert np.abs(off.mean(axis=0)).max() < 6 / math.sqrt(400)
+    assert np.abs(off.mean(axis=0)).max() < 6 / math.sqrt(200)
     # A Laplace variable's fourth moment makes its sample deviation twice as uncertain.
-    np.testing.assert_allclose(off.std(axis=0), 1, rtol=0.3 if plan.noise.norm == 1 else 0.2)
+    np.testing.assert_allclose(off.std(axis=0), 1, rtol=0.4 if plan.noise.norm == 1 else 0.25)
     assert np.sqrt((off**2).mean()) == pytest.approx(1, rel=0.05)
 
 
