@@ -21,7 +21,7 @@ from retilt.measures.base import FloatArray
 from retilt.resample import likeness_order, sample_rows
 from retilt.schema.formats import load_declared
 from retilt.testing import insecure_measure
-from retilt.tilt import encode, noise_of_statistics
+from retilt.tilt import encode
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
 
@@ -66,9 +66,8 @@ def compare(file: str, runs: int, data: Path) -> dict[str, list[float]]:
             covariance=Covariance(answers.variances, answers.common_noise),
             base=np.ones(len(synthetic)),
         )
-        errors = noise_of_statistics(answers, problem.means(problem.base))
         plain = fit_path(problem, queries.evaluate)
-        ours = fit_path(problem, queries.evaluate, errors=errors)
+        ours = fit_path(problem, queries.evaluate, errors=answers.errors_at)
         before = distance(ours.before)
         after = {
             "risk only": distance(plain.after),

@@ -111,10 +111,12 @@ def fit(
     table = open_table(synthetic)
     design = _Design.of(table, answers, base_weights)
     queries = answers.plan.queries
-    before = design.problem.means(design.problem.base)
-    errors = noise_of_statistics(answers, before)
     solution = fit_path(
-        design.problem, queries.evaluate, errors=errors, min_ess=min_ess, on_step=on_step
+        design.problem,
+        queries.evaluate,
+        errors=answers.errors_at,
+        min_ess=min_ess,
+        on_step=on_step,
     )
     name = base_weights if isinstance(base_weights, str) else None
     return Tilt(
@@ -223,21 +225,6 @@ def _base(table: Table, base_weights: Any) -> FloatArray:
             f"base weights: got {len(base):,}, expected one for each of {table.rows:,} rows."
         )
     return base
-
-
-def noise_of_statistics(answers: Answers, before: FloatArray) -> FloatArray:
-    """(S,) standard errors at the answers or at the base means ``before``, whichever is larger.
-
-    Where the noise drowns a column's spread, the error bar computed at the noisy answers is as
-    wrong as they are, and too small as often as too large.
-    """
-    errors: FloatArray = np.fmax(
-        *(
-            answers.plan.queries.standard_errors(at, answers.variances, answers.common_noise)
-            for at in (answers.means, before)
-        )
-    )
-    return errors
 
 
 def _shortfalls(
@@ -368,7 +355,12 @@ class Tilt:
         """
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        noise = noise_of_statistics(self.answers, self.solution.before)
+        # Where the noise drowns a column's spread, the error bar at the noisy answers is as wrong
+        # as they are, and too small as often as too large: take the larger of two.
+        noise = np.fmax(
+            self.answers.errors_at(self.answers.means),
+            self.answers.errors_at(self.solution.before),
+        )
         for row, error in zip(self._statistics, noise.tolist(), strict=True):
             distance = abs(row["after"] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:

@@ -102,11 +102,15 @@ class Answers:
         common: FloatArray = (self.means * self._deviation(-1) / self.rows)[:, None]
         return common
 
+    def errors_at(self, means: FloatArray) -> FloatArray:
+        """(S,) standard errors of the statistics, linearised at (K,) ``means``."""
+        return self.plan.queries.standard_errors(means, self.variances, self.common_noise)
+
     def statistics_table(self) -> list[dict[str, Any]]:
         """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``."""
         queries = self.plan.queries
         estimates = queries.evaluate(self.means)
-        errors = queries.standard_errors(self.means, self.variances, self.common_noise)
+        errors = self.errors_at(self.means)
         return [
             {"statistic": s, "estimate": float(v), "standard_error": float(e)}
             for s, v, e in zip(queries.statistics, estimates, errors, strict=True)

@@ -171,7 +171,7 @@ def fit_path(
     problem: Problem,
     predict: Predict,
     *,
-    errors: FloatArray | None = None,
+    errors: Predict | None = None,
     min_ess: float | None = None,
     on_step: Callable[[PathPoint], object] | None = None,
 ) -> Solution:
@@ -185,8 +185,9 @@ def fit_path(
         From (K,) answers to the (S,) statistics that the user asked for; NaN where undefined.
         It decides only where the support can't reach the answers.
     errors
-        (S,) standard errors of the statistics that the answers give; None for no noise. Where
-        they explain how far the base weights' statistics are off, the base weights are kept.
+        From (K,) means to the (S,) standard errors that the answers' noise gives the statistics
+        there; None for no noise. Where they explain how far the base weights' statistics are
+        off, the base weights are kept.
     min_ess
         Floor of the effective sample size; None for 20 rows for each effective parameter, but no
         more than a quarter of the base weights' own.

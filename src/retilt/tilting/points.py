@@ -67,13 +67,15 @@ class Judge:
 
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
     ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
-    ``noise`` (S,) the latter's standard errors.
+    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the larger of those and of
+    the ones at the base means, for where the noise drowns what the errors are computed from.
     """
 
     predict: Predict
     base: FloatArray
     answered: FloatArray
     noise: FloatArray
+    doubt: FloatArray
     before: FloatArray
     base_ess: float
     min_ess: float | None
@@ -86,16 +88,19 @@ class Judge:
         before: FloatArray,
         rows: Rows,
         min_ess: float | None,
-        errors: FloatArray | None = None,
+        errors: Predict | None = None,
     ) -> Judge:
         """From the problem, its statistics with their standard errors, and its base means."""
         answered = _finite(predict(problem.answers))
-        noise = np.zeros_like(answered)
+        noise = doubt = np.zeros_like(answered)
         if errors is not None:
-            noise = np.where(np.isnan(answered), np.inf, np.nan_to_num(errors, nan=np.inf))
-        return cls(
-            predict, _finite(predict(before)), answered, noise, before, rows.base_ess, min_ess
-        )
+            noise, other = (
+                np.where(np.isnan(answered), np.inf, np.nan_to_num(errors(at), nan=np.inf))
+                for at in (problem.answers, before)
+            )
+            doubt = np.where(np.isinf(other), noise, np.maximum(noise, other))
+        base = _finite(predict(before))
+        return cls(predict, base, answered, noise, doubt, before, rows.base_ess, min_ess)
 
     @property
     def aim(self) -> FloatArray:
@@ -115,8 +120,8 @@ class Judge:
         without statistics of known noise.
         """
         off = _finite(self.predict(means)) - self.answered
-        known = np.isfinite(off) & np.isfinite(self.noise) & (self.noise > 0)
-        squares = (off[known] / self.noise[known]) ** 2
+        known = np.isfinite(off) & np.isfinite(self.doubt) & (self.doubt > 0)
+        squares = (off[known] / self.doubt[known]) ** 2
         count = squares.size
         return bool(
             count
