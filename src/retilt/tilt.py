@@ -481,7 +481,7 @@ class Tilt:
             "base_weights": {"used": self.weighted, "column": self.base_column},
             "multipliers": solution.multipliers.tolist(),
             "eta": _finite(solution.eta),
-            "status": solution.status.value,
+            "status": self.status.value,
             "certificate": self.certificate,
             "ess": solution.ess,
             "misfit": {"before": solution.misfit_before, "after": solution.misfit_after},
@@ -558,7 +558,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         points = tuple(_point(p) for p in content["path"])
     except InputError as error:
         raise FormatError(f"tilt file {path}: {error}") from None
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         raise FormatError(f"tilt file {path}: a value is missing or has the wrong type.") from None
     for vector in (multipliers, insistent):
         if vector.shape != (answers.plan.queries.size,) or not np.isfinite(vector).all():
@@ -589,7 +589,12 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
 
 def _point(content: Mapping[str, Any]) -> PathPoint:
     """A point of the path; JSON's null is an infinite trade-off or an undefined number."""
-    numbers: dict[str, Any] = {k: math.nan if v is None else v for k, v in content.items()}
+    whole = {"rows": int(content["rows"]), "chosen": bool(content["chosen"])}
+    numbers = {
+        key: math.nan if value is None else float(value)
+        for key, value in content.items()
+        if key not in whole
+    }
     if content["eta"] is None:
         numbers["eta"] = math.inf
-    return PathPoint(**numbers)
+    return PathPoint(**numbers, **whole)  # type: ignore[arg-type]

@@ -236,6 +236,9 @@ def test_an_empty_cell_with_a_share_is_told() -> None:
         "cell."
     ]
     assert block.shortfalls(arrays, answers, errors * 10) == []
+    # Three standard errors are the line.
+    assert len(block.shortfalls(arrays, answers, np.full(block.size, 0.25 / 3.1))) == 1
+    assert block.shortfalls(arrays, answers, np.full(block.size, 0.25 / 2.9)) == []
 
 
 def test_of_many_empty_cells_the_worst_five_are_told() -> None:

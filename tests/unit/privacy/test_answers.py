@@ -63,7 +63,7 @@ def test_a_file_gives_the_answers_back(name: str, tmp_path: Path) -> None:
     assert loaded.plan.sha256 == answers.plan.sha256
     assert loaded.private is True
     np.testing.assert_array_equal(loaded.means, answers.means)
-    assert loaded.statistics_table() == answers.statistics_table()
+    pd.testing.assert_frame_equal(loaded.to_frame(), answers.to_frame())  # NaN equals NaN
     loaded.save(tmp_path / "again.json")
     again, first = ((tmp_path / f).read_bytes() for f in ("again.json", "answers.json"))
     assert again == first
@@ -85,9 +85,9 @@ def test_under_add_remove_the_number_of_rows_shows_nowhere(tmp_path: Path) -> No
     for number, rows in enumerate((0, 1, 123_457)):
         rt.measure(people(3, rows), plan).save(tmp_path / f"{number}.json")
     contents = [json.loads((tmp_path / f"{i}.json").read_text("utf-8")) for i in range(3)]
-    assert "123457" not in (tmp_path / "2.json").read_text("utf-8")
     for content in contents:
         content.pop("values")
+        assert "123457" not in json.dumps(content)
     assert contents[0] == contents[1] == contents[2]
 
 
@@ -146,7 +146,7 @@ def test_the_table_of_estimates() -> None:
         "corr(age, pay)",
         "cell(sex=F, age=[17, 30))",
     ]
-    assert frame.to_dict("records") == answers.statistics_table()
+    pd.testing.assert_frame_equal(frame, pd.DataFrame(answers.statistics_table()))
 
 
 def test_without_pandas_the_table_is_arrows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,212 @@
+"""Comparisons with the private table: right, raw and clamped, and never called private."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pc
+import pytest
+
+import retilt as rt
+from retilt.evaluation import Comparison, correlation_matrix
+from retilt.exceptions import ColumnTypeError, InputError, WorkloadError
+
+NAMES = ["a", "b", "c"]
+
+
+def table(seed: int, pull: float, rows: int = 600) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    common = pull * rng.normal(size=rows)
+    return pa.table({n: common + rng.normal(size=rows) for n in NAMES})
+
+
+REAL, SYNTHETIC, POST = table(0, 1.0), table(1, 0.2), table(2, 0.9)
+WIDE = {n: rt.Numeric(-100, 100) for n in NAMES}
+
+
+def matrix(rows: pa.Table, clip: tuple[float, float] = (-1e9, 1e9)) -> np.ndarray:
+    return np.corrcoef([np.clip(rows[n].to_numpy(), *clip) for n in NAMES])
+
+
+def test_the_errors_are_numpys() -> None:
+    found = rt.evaluate(REAL, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+    before = np.abs(matrix(SYNTHETIC) - matrix(REAL)).sum()
+    after = np.abs(matrix(POST) - matrix(REAL)).sum()
+    for comparison in (found.raw, found.clamped):
+        assert comparison.before == pytest.approx(before, rel=1e-9)
+        assert comparison.after == pytest.approx(after, rel=1e-9)
+        assert comparison.improvement == pytest.approx(1 - after / before)
+    assert found.columns == ("a", "b", "c")
+    assert found.undefined == ()
+
+
+def test_values_outside_the_bounds_count_raw_and_clamped() -> None:
+    schema = {n: rt.Numeric(-1, 1) for n in NAMES}
+    found = rt.evaluate(REAL, SYNTHETIC, POST, columns=NAMES, schema=schema)
+    for comparison, clip in ((found.raw, (-1e9, 1e9)), (found.clamped, (-1.0, 1.0))):
+        before = np.abs(matrix(SYNTHETIC, clip) - matrix(REAL, clip)).sum()
+        assert comparison.before == pytest.approx(before, rel=1e-9)
+    assert found.raw.before != pytest.approx(found.clamped.before, rel=0.05)
+
+
+def test_a_perfect_and_a_useless_table() -> None:
+    perfect = rt.evaluate(REAL, SYNTHETIC, REAL, columns=NAMES)
+    assert perfect.raw.after == pytest.approx(0, abs=1e-12)
+    assert perfect.raw.improvement == pytest.approx(1)
+    useless = rt.evaluate(REAL, SYNTHETIC, SYNTHETIC, columns=NAMES)
+    assert useless.raw.improvement == 0
+    assert rt.evaluate(REAL, POST, SYNTHETIC, columns=NAMES).raw.improvement < 0  # type: ignore[operator]
+
+
+def test_nothing_to_improve_has_no_improvement() -> None:
+    assert rt.evaluate(REAL, REAL, POST, columns=NAMES).raw.improvement is None
+    assert Comparison(0.0, 0.0).improvement is None
+    assert Comparison(2.0, 1.0).improvement == 0.5
+
+
+def test_a_constant_column_is_told_and_counts_as_uncorrelated() -> None:
+    flat = SYNTHETIC.set_column(1, "b", pa.array(np.full(len(SYNTHETIC), 3.3)))
+    found = rt.evaluate(REAL, flat, POST, columns=NAMES, schema=WIDE)
+    assert found.undefined == ("b",)
+    expected = np.eye(3)
+    expected[0, 2] = expected[2, 0] = matrix(SYNTHETIC)[0, 2]
+    assert found.raw.before == pytest.approx(np.abs(expected - matrix(REAL)).sum())
+    assert np.isfinite(found.raw.after)
+    # Constant in any of the three tables, raw or clamped.
+    for tables in ((flat, SYNTHETIC, POST), (REAL, SYNTHETIC, flat)):
+        assert rt.evaluate(*tables, columns=NAMES, schema=WIDE).undefined == ("b",)
+    tight = {**WIDE, "c": rt.Numeric(50, 60)}
+    assert rt.evaluate(REAL, SYNTHETIC, POST, columns=NAMES, schema=tight).undefined == ("c",)
+
+
+def test_missing_values_take_the_midpoint() -> None:
+    values = REAL["a"].to_numpy().copy()
+    values[:100] = np.nan
+    holes = REAL.set_column(0, "a", pa.array(values))
+    nulls = REAL.set_column(0, "a", pa.array(values, from_pandas=True))
+    middle = REAL.set_column(0, "a", pa.array(np.nan_to_num(values)))
+    schema = {**WIDE, "a": rt.Numeric(-100, 100, nullable=True)}
+    results = [
+        rt.evaluate(t, SYNTHETIC, POST, columns=NAMES, schema=schema)
+        for t in (holes, nulls, middle)
+    ]
+    for found in results[:2]:
+        assert found.raw.before == pytest.approx(results[2].raw.before)
+        assert found.clamped.before == pytest.approx(results[2].clamped.before)
+
+
+def test_infinities_do_no_harm() -> None:
+    values = REAL["a"].to_numpy().copy()
+    values[0], values[1] = np.inf, -np.inf
+    found = rt.evaluate(
+        REAL.set_column(0, "a", pa.array(values)), SYNTHETIC, POST, columns=NAMES, schema=WIDE
+    )
+    assert np.isfinite([found.raw.before, found.clamped.before, found.raw.after]).all()
+
+
+def mixed(seed: int) -> pa.Table:
+    rows = table(seed, 0.5)
+    rng = np.random.default_rng(seed)
+    return (
+        rows.append_column("sex", pa.array(rng.choice(["F", "M"], len(rows))))
+        .append_column("code", pa.array(rng.choice(list("xyz"), len(rows))))
+        .append_column("id", pa.array([f"{seed}-{i}" for i in range(len(rows))]))
+    )
+
+
+def test_by_default_all_columns_whose_kind_is_decided() -> None:
+    found = rt.evaluate(mixed(0), mixed(1), mixed(2))
+    assert found.columns == ("a", "b", "c", "sex", "code")
+
+
+def test_columns_are_compared_once_each_and_in_the_users_order() -> None:
+    found = rt.evaluate(mixed(0), mixed(1), mixed(2), columns=["code", "a", "code"])
+    assert found.columns == ("code", "a")
+
+
+def test_every_kind_of_table(tmp_path: Path) -> None:
+    expected = rt.evaluate(REAL, SYNTHETIC, POST)
+    pc.write_csv(POST, tmp_path / "post.csv")
+    found = rt.evaluate(REAL.to_pandas(), pl.from_arrow(SYNTHETIC), tmp_path / "post.csv")
+    assert found.raw.after == pytest.approx(expected.raw.after)
+    assert found.raw.before == pytest.approx(expected.raw.before)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"columns": ["a"]}, InputError, "columns: got 1, expected at least two"),
+        ({"columns": []}, InputError, "columns: got 0, expected at least two"),
+        ({"columns": ["a", "a"]}, InputError, "columns: got 1"),
+        ({"columns": "ab"}, InputError, "columns: got 'ab', expected a list"),
+        ({"columns": ["a", "z"]}, WorkloadError, "the synthetic table has no column 'z'"),
+        ({"schema": "none.toml"}, InputError, "none.toml"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    options: dict[str, Any], error: type[Exception], word: str
+) -> None:
+    with pytest.raises(error, match=word):
+        rt.evaluate(REAL, SYNTHETIC, POST, **options)
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(0, "the private table"), (1, "the synthetic table"), (2, "the post-processed table")],
+)
+def test_each_table_is_called_by_its_name(number: int, what: str) -> None:
+    tables = [REAL, SYNTHETIC, POST]
+    tables[number] = tables[number].drop_columns(["b"])
+    with pytest.raises(WorkloadError, match=f"{what} has no column 'b'"):
+        rt.evaluate(*tables, columns=NAMES, schema=WIDE)
+    tables = [REAL, SYNTHETIC, POST]
+    tables[number] = tables[number].slice(0, 0)
+    with pytest.raises(InputError, match=f"{what} has no rows"):
+        rt.evaluate(*tables, columns=NAMES, schema=WIDE)
+
+
+def test_types_that_do_not_fit_are_refused() -> None:
+    lists = REAL.set_column(0, "a", pa.array([[1.0]] * len(REAL)))
+    with pytest.raises(ColumnTypeError, match="list<item: double>"):
+        rt.evaluate(lists, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+
+
+def test_the_result_says_that_it_is_not_private() -> None:
+    found = rt.evaluate(REAL, SYNTHETIC, POST)
+    assert found.warning.startswith("NOT PRIVATE")
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert content["private"] is False
+    assert content["warning"] == found.warning
+    assert content["columns"] == NAMES
+    assert content["correlation_error"]["before"] == {
+        "raw": found.raw.before,
+        "clamped": found.clamped.before,
+    }
+    assert content["correlation_error"]["after"]["raw"] == found.raw.after
+    assert content["utility_improvement"]["clamped"] == found.clamped.improvement
+    assert content["undefined"] == []
+    same = rt.evaluate(REAL, REAL, POST).to_dict()
+    assert same["utility_improvement"] == {"raw": None, "clamped": None}
+
+
+def test_correlations_beside_a_constant_are_undefined() -> None:
+    values = np.array([[0.1, 0.2, 0.9], [0.3, 0.3, 0.3], [0.9, 0.5, 0.0]])
+    found = correlation_matrix(values)
+    assert np.isnan(found[1]).all()
+    assert np.isnan(found[:, 1]).all()
+    assert found[0, 2] == pytest.approx(np.corrcoef(values[[0, 2]])[0, 1])
+    assert np.isnan(correlation_matrix(np.full((2, 1000), 0.1))).all()  # rounding is no spread
+
+
+def test_inputs_are_not_changed() -> None:
+    frames = [t.to_pandas() for t in (REAL, SYNTHETIC, POST)]
+    copies = [f.copy(deep=True) for f in frames]
+    rt.evaluate(*frames)
+    for frame, copy in zip(frames, copies, strict=True):
+        pd.testing.assert_frame_equal(frame, copy)
