@@ -492,7 +492,18 @@ class Tilt:
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
-        """Write ``tilt.json``, from which :func:`load_tilt` makes the weights of any table."""
+        """Write ``tilt.json``, from which :func:`load_tilt` makes the weights of any table.
+
+        Raises
+        ------
+        InputError
+            The tilt was loaded on other rows than it was fitted to: the file would tell of both.
+        """
+        if self.moved:
+            raise InputError(
+                "tilt: it was fitted to other rows than these. Fit the answers to these rows, and "
+                "save that."
+            )
         write_json(path, self.to_dict(), force=force)
 
 

@@ -812,3 +812,9 @@ def test_undefined_statistics_are_null_in_the_file(tmp_path: Path) -> None:
     assert "NaN" not in path.read_text(encoding="utf-8")
     back = rt.load_tilt(path, flat)
     assert back.unmet == tilt.unmet
+
+
+def test_a_tilt_of_other_rows_is_not_saved(tmp_path: Path) -> None:
+    back = rt.load_tilt(saved(TILT, tmp_path), table(5_000, 8, 0.1))
+    with pytest.raises(InputError, match="other rows"):
+        back.save(tmp_path / "again.json")

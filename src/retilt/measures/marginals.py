@@ -171,7 +171,7 @@ def _quantile_edges(column: Column, values: FloatArray, bins: int) -> tuple[floa
     if bins == 1 or len(clamped) == 0 or low == high:
         return ()
     quantiles = np.quantile(clamped, np.arange(1, bins) / bins, method="higher")
-    return tuple(float(e) for e in np.unique(quantiles) if low < e <= high)
+    return tuple(float(e) for e in np.unique(quantiles) if max(low, clamped.min()) < e <= high)
 
 
 @dataclass(frozen=True, slots=True)

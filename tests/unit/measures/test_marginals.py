@@ -55,7 +55,8 @@ def test_edges_are_taken_as_they_are() -> None:
 def test_a_repeated_value_is_never_split() -> None:
     values = np.array([20] * 80 + [30] * 10 + [40] * 10)
     edges = edges_of(AGE, values, 10)
-    assert edges == (20.0, 30.0, 40.0)
+    # No edge at the smallest value: no synthetic row would lie below it.
+    assert edges == (30.0, 40.0)
     # A bin begins at a value that occurs, so that equal values share a bin whatever the rounding.
     assert set(edges) <= set(values.tolist())
 
@@ -253,3 +254,11 @@ def test_of_many_empty_cells_the_worst_five_are_told() -> None:
         "cell(code=i)",
         "cell(code=h)",
     ]
+
+
+def test_no_quantile_bin_is_empty_below_the_smallest_value() -> None:
+    column = Numeric(0, 100)
+    values = np.repeat([20.0, 30.0, 40.0], [500, 250, 250])
+    fixed = Marginal(("x",), default_bins=10).with_edges(Schema({"x": column}), {"x": values})
+    assert fixed.edges is not None
+    assert fixed.edges["x"] == (30.0, 40.0)
