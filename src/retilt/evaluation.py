@@ -14,9 +14,9 @@ from retilt.engines.local import open_table
 from retilt.exceptions import InputError, SchemaError
 from retilt.measures.base import FloatArray
 from retilt.schema.columns import Schema
-from retilt.schema.encode import check_type, to_unit
+from retilt.schema.encode import to_unit
 from retilt.schema.formats import load_declared, resolve
-from retilt.tilt import require_columns
+from retilt.tilt import check_table, require_columns
 
 WARNING = (
     "NOT PRIVATE: these figures were computed from the private table without noise. They are "
@@ -120,11 +120,9 @@ def evaluate(
     resolved = _resolve(tables[1], columns, schema)
     chosen = tuple(resolved.columns)
     for table, what in zip(tables, names, strict=True):
-        require_columns(table, chosen, what)
+        check_table(table, resolved, what)
         if table.rows == 0:
             raise InputError(f"{what} has no rows; there is nothing to compare.")
-        for name in chosen:
-            check_type(name, resolved[name], table.arrow_type(name))
     comparisons, undefined = [], set[str]()
     for clamp in (False, True):
         matrices = [_correlations(t, resolved, clamp=clamp) for t in tables]

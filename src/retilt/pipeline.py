@@ -21,7 +21,6 @@ from retilt.evaluation import correlation_matrix
 from retilt.exceptions import (
     InputError,
     InternalError,
-    RetiltError,
     RowCountError,
     SchemaError,
     WorkloadError,
@@ -46,14 +45,16 @@ from retilt.privacy.plan import Plan, bind, load_plan
 from retilt.privacy.sensitivity import norm_of
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
-from retilt.schema.encode import check_type, numbers, to_unit, values_of
+from retilt.schema.encode import numbers, to_unit, values_of
 from retilt.schema.formats import Declared, load_declared, resolve
+from retilt.schema.reading import withheld
 from retilt.tilt import (
     Method,
     Tilt,
     check_encoded,
     check_fit,
     check_sample,
+    check_table,
     encode,
     fit,
     require_columns,
@@ -125,7 +126,8 @@ def plan(
     unit = parse_unit(unit)
     if generator is not None and not isinstance(generator, Generator):
         raise InputError(
-            f"generator: got a {type(generator).__name__}, expected retilt.Generator(budget)."
+            f"generator: got a {type(generator).__name__}, expected "
+            "retilt.Generator(budget, relation)."
         )
     table = open_table(synthetic)
     rows = _check_rows(rows, unit, table.rows)
@@ -360,9 +362,7 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
     noise = plan.noise  # whatever is wrong with the plan is found before anything is read
     queries = plan.queries
     table = open_table(private, private=True)
-    require_columns(table, tuple(plan.schema.columns), "the private table")
-    for name, column in plan.schema.columns.items():
-        check_type(name, column, table.arrow_type(name))
+    check_table(table, plan.schema, "the private table")
     if plan.unit.relation is Relation.REPLACE and table.rows != plan.rows:
         raise RowCountError(
             f"rows: the private table has {table.rows:,} rows, the plan says {plan.rows:,}. "
@@ -394,19 +394,8 @@ def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers
     )
 
 
-def _guarded_sums(private: Any, plan: Plan) -> list[int]:
-    """:func:`exact_sums`, of whose failures nothing is told but what our own errors say.
-
-    Other libraries' errors quote the data, also where they only hang on ours as context.
-    """
-    try:
-        return exact_sums(private, plan)
-    except RetiltError as error:
-        error.__context__ = None
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-    raise InternalError(
+def _internal(kind: str) -> InternalError:
+    return InternalError(
         f"internal error ({kind}) while the private table was read. Its text is withheld, for it "
         "could hold private values. Please report it with the version and no data."
     )
@@ -443,7 +432,7 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
-    exact = _guarded_sums(private, plan)
+    exact = withheld(lambda: exact_sums(private, plan), _internal)
     noise = draw(plan.noise.scales)
     return make_answers(plan, [s + z for s, z in zip(exact, noise, strict=True)], private=True)
 

@@ -25,8 +25,10 @@ from retilt.privacy.answers import Answers, answers_from_dict, load_answers
 from retilt.privacy.plan import Plan, read_json, write_json
 from retilt.resample import Method as Method
 from retilt.resample import check_draw, likeness_order, sample_rows
+from retilt.schema.columns import Schema
 from retilt.schema.encode import check_type
 from retilt.tilting.path import check_problem, fit_path
+from retilt.tilting.points import larger_errors
 from retilt.tilting.problem import Covariance, Problem
 from retilt.tilting.restore import restore
 from retilt.tilting.solution import PathPoint, Solution, Status
@@ -66,6 +68,19 @@ def require_columns(table: Table, names: Sequence[str], what: str) -> None:
             f"{what} has no column {', '.join(map(repr, missing))}; "
             f"it has {', '.join(map(repr, table.names))}."
         )
+
+
+def check_table(table: Table, schema: Schema, what: str) -> None:
+    """Refuse a table that lacks a column of the schema, or whose declared types can't hold it.
+
+    Raises
+    ------
+    WorkloadError, ColumnTypeError
+        By names and types alone, never by what the cells hold.
+    """
+    require_columns(table, tuple(schema.columns), what)
+    for name, column in schema.columns.items():
+        check_type(name, column, table.arrow_type(name))
 
 
 def fit(
@@ -171,11 +186,9 @@ def check_sample(rows: int | None, method: Method, seed: int | None) -> None:
 
 def _encoded(table: Table, plan: Plan) -> dict[Feature, IntArray]:
     """The plan's columns of a synthetic table, or a refusal of a table that can't have them."""
-    require_columns(table, tuple(plan.schema.columns), "the synthetic table")
+    check_table(table, plan.schema, "the synthetic table")
     if table.rows == 0:
         raise InputError("the synthetic table has no rows; there is nothing to weigh.")
-    for name, column in plan.schema.columns.items():
-        check_type(name, column, table.arrow_type(name))
     return encode(table, plan.queries.features)
 
 
@@ -355,12 +368,7 @@ class Tilt:
         """
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        # Where the noise drowns a column's spread, the error bar at the noisy answers is as wrong
-        # as they are, and too small as often as too large: take the larger of two.
-        noise = np.fmax(
-            self.answers.errors_at(self.answers.means),
-            self.answers.errors_at(self.solution.before),
-        )
+        noise = larger_errors(self.answers.errors_at, self.answers.means, self.solution.before)
         for row, error in zip(self._statistics, noise.tolist(), strict=True):
             distance = abs(row["after"] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:

@@ -122,7 +122,9 @@ def _open_path(source: str | Path, *, private: bool) -> Table:
     if kind is None:
         raise InputError(f"{text!r} does not end as a table's file does: expected {_KINDS}.")
     if path.is_file() and path.stat().st_size == 0:
-        raise InputError(f"{text!r} is empty.")
+        raise InputError(
+            f"{text!r} is empty: expected a table (a CSV begins with a line of column names)."
+        )
     if kind == "csv":
         job = partial(read_csv, path, private=private)
         return read(job, repr(text), "it is not a CSV file, or not readable.")

@@ -12,13 +12,42 @@ from retilt.exceptions import InputError, RetiltError
 Found = TypeVar("Found")
 
 
-def read(job: Callable[[], Found], what: str, advice: str) -> Found:
-    """Run a job that reads a table: whatever its cells hold, nothing of them shows.
+def withheld(job: Callable[[], Found], ours: Callable[[str], RetiltError]) -> Found:
+    """Run a job that sees a table: whatever its cells hold, nothing of them shows.
 
-    An error of a reader may quote cells, and so may the error that was being handled when
+    An error of a library may quote cells, and so may the error that was being handled when
     it was raised (``__context__``, which ``from None`` only hides): neither can be reached
     from the error raised here. NumPy's floating-point warnings, which depend on the cells,
     are off while the job runs.
+
+    Parameters
+    ----------
+    job
+        Called once, without arguments.
+    ours
+        Makes the error that stands for any that is not ours, from the name of its type.
+
+    Raises
+    ------
+    RetiltError
+        Ours, without its context, or what ``ours`` makes.
+    """
+    raised: RetiltError
+    try:
+        with np.errstate(all="ignore"):
+            return job()
+    except RetiltError as error:
+        error.__cause__ = error.__context__ = None
+        raised = error
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic in polars is no Exception
+        raised = ours(type(error).__name__)
+    raise raised  # here, where no error is being handled that would become its context
+
+
+def read(job: Callable[[], Found], what: str, advice: str) -> Found:
+    """Run a job that reads a table, as :func:`withheld`.
 
     Parameters
     ----------
@@ -41,15 +70,4 @@ def read(job: Callable[[], Found], what: str, advice: str) -> Found:
         ...
     retilt.exceptions.InputError: the number can't be read (ValueError): write it in digits.
     """
-    ours: BaseException
-    try:
-        with np.errstate(all="ignore"):
-            return job()
-    except RetiltError as error:
-        error.__cause__ = error.__context__ = None
-        ours = error
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:  # a panic in polars is no Exception
-        ours = InputError(f"{what} can't be read ({type(error).__name__}): {advice}")
-    raise ours  # here, where no error is being handled that would become its context
+    return withheld(job, lambda kind: InputError(f"{what} can't be read ({kind}): {advice}"))

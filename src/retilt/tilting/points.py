@@ -61,14 +61,23 @@ def _finite(statistics: FloatArray) -> FloatArray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
+def larger_errors(errors: Predict, answers: FloatArray, before: FloatArray) -> FloatArray:
+    """(S,) standard errors at the answers or at the base means, whichever is larger.
+
+    Where the noise drowns a column's spread, the error bar at the noisy answers is as wrong
+    as they are, and too small as often as too large. NaN where both are undefined.
+    """
+    larger: FloatArray = np.fmax(errors(answers), errors(before))
+    return larger
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """What a point is judged by, besides its own risk estimate.
 
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
     ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
-    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the larger of those and of
-    the ones at the base means, for where the noise drowns what the errors are computed from.
+    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the :func:`larger_errors`.
     """
 
     predict: Predict
@@ -94,11 +103,8 @@ class Judge:
         answered = _finite(predict(problem.answers))
         noise = doubt = np.zeros_like(answered)
         if errors is not None:
-            noise, other = (
-                np.where(np.isnan(answered), np.inf, np.nan_to_num(errors(at), nan=np.inf))
-                for at in (problem.answers, before)
-            )
-            doubt = np.where(np.isinf(other), noise, np.maximum(noise, other))
+            noise = np.nan_to_num(errors(problem.answers), nan=np.inf)
+            doubt = larger_errors(errors, problem.answers, before)
         base = _finite(predict(before))
         return cls(predict, base, answered, noise, doubt, before, rows.base_ess, min_ess)
 
