@@ -21,7 +21,7 @@ from retilt.measures.base import FloatArray
 from retilt.resample import likeness_order, sample_rows
 from retilt.schema.formats import load_declared
 from retilt.testing import insecure_measure
-from retilt.tilt import encode
+from retilt.tables import encode
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
 

@@ -17,6 +17,7 @@ from retilt._version import __version__
 if TYPE_CHECKING:
     from retilt.evaluation import Evaluation, evaluate
     from retilt.exceptions import RetiltError
+    from retilt.fitting import fit
     from retilt.measures.workload import (
         Workload,
         correlation,
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from retilt.privacy.plan import Plan, load_plan
     from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
     from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
-    from retilt.tilt import Tilt, fit, load_tilt
+    from retilt.tilt import Tilt, load_tilt
+    from retilt.tilting.paper import Paper
     from retilt.tilting.solution import Status
 
 _HOME = {
@@ -65,7 +67,8 @@ _HOME = {
     "Numeric": "schema.columns",
     "Schema": "schema.columns",
     "Tilt": "tilt",
-    "fit": "tilt",
+    "Paper": "tilting.paper",
+    "fit": "fitting",
     "load_tilt": "tilt",
     "Status": "tilting.solution",
 }
@@ -81,6 +84,7 @@ __all__ = [
     "Evaluation",
     "Generator",
     "Numeric",
+    "Paper",
     "Plan",
     "PureDP",
     "ReplaceOneRow",

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +41,21 @@ class Unit(StrEnum):
 
 
 class Method(StrEnum):
+    """How weights are found."""
+
+    DEFAULT = "default"
+    PAPER = "paper"
+    PAPER_EXACT = "paper-exact"
+
+
+class Denoise(StrEnum):
+    """By which program answers are moved to what the rows can reach."""
+
+    QP = "qp"
+    LP = "lp"
+
+
+class Sampling(StrEnum):
     """How weights become rows."""
 
     SYSTEMATIC = "systematic"
@@ -123,6 +138,14 @@ BASIS = Annotated[
     Basis,
     typer.Option(help="In which polynomials moments are measured.", rich_help_panel=_MEASURES),
 ]
+BASIS_OF_METHOD = Annotated[
+    Basis | None,
+    typer.Option(
+        help="In which polynomials moments are measured; default the method's own: centred, or "
+        "paper with --method paper.",
+        rich_help_panel=_MEASURES,
+    ),
+]
 
 _PRIVACY = "Privacy"
 EPSILON = Annotated[
@@ -167,6 +190,22 @@ GENERATOR_UNIT = Annotated[
 ]
 
 _FIT = "Fit"
+METHOD = Annotated[
+    Method,
+    typer.Option(
+        help="How weights are found: as near to the answers as their noise allows; by the "
+        "paper's method; or by the paper's, solved exactly.",
+        rich_help_panel=_FIT,
+    ),
+]
+DENOISE = Annotated[
+    Denoise | None,
+    typer.Option(
+        help="First move the answers to the nearest that the rows can reach, by least squares or "
+        "least absolute deviations. The paper's method always does; the default needs neither.",
+        rich_help_panel=_FIT,
+    ),
+]
 BASE_WEIGHTS = Annotated[
     str | None,
     typer.Option(
@@ -198,10 +237,19 @@ SIZE = Annotated[
         rich_help_panel=_SAMPLING,
     ),
 ]
-METHOD = Annotated[Method, typer.Option(help="How rows are drawn.", rich_help_panel=_SAMPLING)]
+SAMPLING = Annotated[
+    Sampling | None,
+    typer.Option(
+        help="How rows are drawn; default systematic, multinomial with --method paper.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
 SEED = Annotated[
     int | None,
-    typer.Option(help="Makes sampling repeatable; never the noise.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        help="Makes sampling, and the paper's algorithm, repeatable; never the noise.",
+        rich_help_panel=_SAMPLING,
+    ),
 ]
 SHUFFLE = Annotated[
     bool,
@@ -225,6 +273,12 @@ TILT = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.json", help="The tilt, for `retilt sample`.", rich_help_panel=_FILES
+    ),
+]
+REPORT = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.html", help="A page about the fit, to read.", rich_help_panel=_FILES
     ),
 ]
 PLAN_OUT = Annotated[
@@ -363,3 +417,8 @@ def unit_of(unit: Unit) -> ReplaceOneRow | AddRemoveOneRow:
     from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
 
     return ReplaceOneRow() if unit is Unit.REPLACE else AddRemoveOneRow()
+
+
+def value_of(choice: StrEnum | None) -> Any:
+    """A choice as the library names it; None where none was made."""
+    return None if choice is None else choice.value

@@ -271,6 +271,7 @@ def show_fit(terminal: Terminal, tilt: Tilt) -> None:
 def fit_object(tilt: Tilt, files: Mapping[str, Path]) -> dict[str, Any]:
     """Give a fit as one JSON object."""
     return {
+        "method": tilt.method,
         "status": tilt.status,
         "advice": tilt.advice,
         "misfit": {"before": tilt.misfit_before, "after": tilt.misfit_after},

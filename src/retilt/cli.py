@@ -22,6 +22,7 @@ from retilt._options import (
     CORRELATE,
     CORRELATE_WITH,
     DELTA,
+    DENOISE,
     EPSILON,
     FORCE,
     GENERATOR_DELTA,
@@ -37,8 +38,10 @@ from retilt._options import (
     POST,
     PRIVATE,
     QUIET,
+    REPORT,
     RHO,
     ROWS,
+    SAMPLING,
     SCHEMA,
     SEED,
     SHUFFLE,
@@ -57,6 +60,7 @@ from retilt._options import (
     generator_of,
     names_of,
     unit_of,
+    value_of,
 )
 from retilt._terminal import (
     Terminal,
@@ -187,6 +191,8 @@ def _write_fit(
         tilt.write_weights(files["weights"], force=force)
     if "tilt" in files:
         tilt.save(files["tilt"], force=force)
+    if "report" in files:
+        tilt.report(files["report"], force=force)
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -331,34 +337,46 @@ def fit(
     answers_file: Annotated[
         Path, typer.Argument(metavar="answers.json", help="What `retilt measure` wrote.")
     ],
+    method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
+    denoise: DENOISE = None,
     size: SIZE = None,
-    method: METHOD = Method.SYSTEMATIC,
+    sampling: SAMPLING = None,
     seed: SEED = None,
     shuffle: SHUFFLE = False,
     out: POST = None,
     weights: WEIGHTS = None,
     tilt: TILT = None,
+    report: REPORT = None,
     force: FORCE = False,
     output: OUTPUT = Output.TEXT,
     quiet: QUIET = False,
 ) -> int:
     """Weight SYNTHETIC towards the answers and draw a table. Costs no privacy."""
+    from retilt.fitting import fit as make_tilt
     from retilt.privacy.answers import load_answers
-    from retilt.tilt import fit as make_tilt
 
     terminal = _terminal(context, output, quiet)
     files = _check_outputs(
-        {"table": out, "weights": weights, "tilt": tilt}, [synthetic, answers_file], force=force
+        {"table": out, "weights": weights, "tilt": tilt, "report": report},
+        [synthetic, answers_file],
+        force=force,
     )
-    _need_output(files, "-o (the table), --weights, --tilt")
+    _need_output(files, "-o (the table), --weights, --tilt, --report")
     answers = load_answers(answers_file)
     with terminal.progress("fitting") as step:
         made = make_tilt(
-            synthetic, answers, base_weights=base_weights, min_ess=min_ess, on_step=step
+            synthetic,
+            answers,
+            method=method.value,
+            base_weights=base_weights,
+            min_ess=min_ess,
+            denoise=value_of(denoise),
+            seed=seed,
+            on_step=step,
         )
-        draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
+        draw = {"rows": size, "method": value_of(sampling), "seed": seed, "shuffle": shuffle}
         _write_fit(made, files, draw, force=force)
     show_fit(terminal, made)
     show_files(terminal, files)
@@ -376,7 +394,7 @@ def sample(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The new table.")],
     base_weights: BASE_WEIGHTS = None,
     size: SIZE = None,
-    method: METHOD = Method.SYSTEMATIC,
+    sampling: SAMPLING = None,
     seed: SEED = None,
     shuffle: SHUFFLE = False,
     force: FORCE = False,
@@ -390,7 +408,9 @@ def sample(
     files = _check_outputs({"table": out}, [synthetic, tilt_file], force=force)
     with terminal.progress("sampling"):
         tilt = load_tilt(tilt_file, synthetic, base_weights=base_weights)
-        tilt.write_sample(out, size, method=method.value, seed=seed, shuffle=shuffle, force=force)
+        tilt.write_sample(
+            out, size, method=value_of(sampling), seed=seed, shuffle=shuffle, force=force
+        )
     rows = len(tilt.weights) if size is None else size
     terminal.say(f"{rows:,} rows drawn.")
     show_notes(terminal, tilt.notes)
@@ -421,15 +441,18 @@ def run(
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
     generator_unit: GENERATOR_UNIT = None,
+    method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
+    denoise: DENOISE = None,
     size: SIZE = None,
-    method: METHOD = Method.SYSTEMATIC,
+    sampling: SAMPLING = None,
     seed: SEED = None,
     shuffle: SHUFFLE = False,
     out: POST = None,
     weights: WEIGHTS = None,
     tilt: TILT = None,
+    report: REPORT = None,
     plan_file: PLAN_OUT = None,
     answers_file: ANSWERS_OUT = None,
     force: FORCE = False,
@@ -448,14 +471,15 @@ def run(
             "table": out,
             "weights": weights,
             "tilt": tilt,
+            "report": report,
             "plan": plan_file,
             "answers": answers_file,
         },
         [private, synthetic, schema, *(workload or ())],
         force=force,
     )
-    _need_output(files, "-o (the table), --weights, --tilt, --plan, --answers")
-    check_sample(size, method.value, seed)
+    _need_output(files, "-o (the table), --weights, --tilt, --report, --plan, --answers")
+    check_sample(size, value_of(sampling), seed)
     keeper = _Keeper(plan_file, answers_file, force)
     with keeper, terminal.progress("running") as step:
         made = align(
@@ -471,14 +495,17 @@ def run(
                 generator_epsilon, generator_delta, generator_rho, generator_unit
             ),
             schema=schema,
-            basis=basis.value,
+            basis=value_of(basis),
+            method=method.value,
             base_weights=base_weights,
             min_ess=min_ess,
+            denoise=value_of(denoise),
+            seed=seed,
             on_plan=keeper.keep_plan,
             on_answers=keeper.keep_answers,
             on_step=step,
         )
-        draw = {"rows": size, "method": method.value, "seed": seed, "shuffle": shuffle}
+        draw = {"rows": size, "method": value_of(sampling), "seed": seed, "shuffle": shuffle}
         _write_fit(made, files, draw, force=force)
     show_fit(terminal, made)
     show_files(terminal, files)

@@ -48,11 +48,11 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
     """
     from retilt.engines.local import open_table
     from retilt.evaluation import evaluate
+    from retilt.fitting import fit
     from retilt.measures.base import Relation
     from retilt.measures.workload import correlation
     from retilt.pipeline import measure, plan, top_correlated
     from retilt.privacy.budget import ApproxDP, Generator
-    from retilt.tilt import fit
 
     files = _prepare(folder, force=force)
     with demo_files() as data:

@@ -16,7 +16,7 @@ from retilt.measures.base import FloatArray
 from retilt.schema.columns import Schema
 from retilt.schema.encode import to_unit
 from retilt.schema.formats import load_declared, resolve
-from retilt.tilt import check_table, require_columns
+from retilt.tables import check_table, require_columns
 
 WARNING = (
     "NOT PRIVATE: these figures were computed from the private table without noise. They are "

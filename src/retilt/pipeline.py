@@ -25,6 +25,7 @@ from retilt.exceptions import (
     SchemaError,
     WorkloadError,
 )
+from retilt.fitting import Way, check_encoded, check_fit, fit
 from retilt.measures.base import Feature, FloatArray, IntArray, Relation
 from retilt.measures.marginals import Marginal, MarginalBlock
 from retilt.measures.moments import Basis, Moments
@@ -44,22 +45,14 @@ from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
 from retilt.privacy.plan import Plan, bind, load_plan
 from retilt.privacy.sensitivity import norm_of
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit
+from retilt.resample import Method
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import numbers, to_unit, values_of
 from retilt.schema.formats import Declared, load_declared, resolve
 from retilt.schema.reading import withheld
-from retilt.tilt import (
-    Method,
-    Tilt,
-    check_encoded,
-    check_fit,
-    check_sample,
-    check_table,
-    encode,
-    fit,
-    require_columns,
-)
-from retilt.tilting.solution import PathPoint
+from retilt.tables import check_table, encode, require_columns
+from retilt.tilt import Tilt, check_sample
+from retilt.tilting.denoise import Denoiser
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -469,12 +462,15 @@ def align(
     unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
     generator: Generator | None = None,
     schema: Any = None,
-    basis: Basis = "centred",
+    basis: Basis | None = None,
+    method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
+    denoise: Denoiser | None = None,
+    seed: int | None = None,
     on_plan: Callable[[Plan], object] | None = None,
     on_answers: Callable[[Answers], object] | None = None,
-    on_step: Callable[[PathPoint], object] | None = None,
+    on_step: Callable[[Any], object] | None = None,
 ) -> Tilt:
     """Plan, measure and fit in one go; :func:`postprocess` also samples.
 
@@ -489,6 +485,8 @@ def align(
         What should agree; or a function that makes it from the opened synthetic table.
     rows
         Defaults to the private table's row count under replace-one, where it is public.
+    basis
+        Defaults to the method's own: the paper's asks in the paper's basis.
     on_plan, on_answers, on_step
         Called with the plan before measuring, with the answers right after, and with each
         point of the fit's path.
@@ -516,15 +514,22 @@ def align(
         unit=unit,
         generator=generator,
         schema=schema,
-        basis=basis,
+        basis=basis or ("centred" if method == "default" else "paper"),
     )
-    check_fit(table, made, base_weights=base_weights, min_ess=min_ess)
+    options: dict[str, Any] = {
+        "method": method,
+        "base_weights": base_weights,
+        "min_ess": min_ess,
+        "denoise": denoise,
+        "seed": seed,
+    }
+    check_fit(table, made, **options)
     if on_plan is not None:
         on_plan(made)
     answers = measure(opened, made)
     if on_answers is not None:
         on_answers(answers)
-    return fit(table, answers, base_weights=base_weights, min_ess=min_ess, on_step=on_step)
+    return fit(table, answers, **options, on_step=on_step)
 
 
 def postprocess(
@@ -539,21 +544,24 @@ def postprocess(
     unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
     generator: Generator | None = None,
     schema: Any = None,
-    basis: Basis = "centred",
+    basis: Basis | None = None,
+    method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
+    denoise: Denoiser | None = None,
     size: int | None = None,
-    method: Method = "systematic",
+    sampling: Method | None = None,
     shuffle: bool = False,
     seed: int | None = None,
     on_answers: Callable[[Answers], object] | None = None,
 ) -> Result:
     """Plan, measure, fit and sample in one go.
 
-    ``size`` is the number of rows to sample; ``method``, ``shuffle`` and ``seed`` are those of
-    :meth:`Tilt.sample`, the other parameters those of :func:`align`.
+    ``size`` is the number of rows to sample, ``sampling`` the ``method`` of :meth:`Tilt.sample`,
+    and ``shuffle`` its own; the other parameters are those of :func:`align`. ``seed`` is for the
+    paper's stochastic algorithm and for sampling, never for the noise.
     """
-    check_sample(size, method, seed)
+    check_sample(size, sampling, seed)
     tilt = align(
         private,
         synthetic,
@@ -566,11 +574,14 @@ def postprocess(
         generator=generator,
         schema=schema,
         basis=basis,
+        method=method,
         base_weights=base_weights,
         min_ess=min_ess,
+        denoise=denoise,
+        seed=seed,
         on_answers=on_answers,
     )
-    post = tilt.sample(size, method=method, seed=seed, shuffle=shuffle)
+    post = tilt.sample(size, method=sampling, seed=seed, shuffle=shuffle)
     return Result(post=post, tilt=tilt, answers=tilt.answers, plan=tilt.answers.plan)
 
 

@@ -87,7 +87,9 @@ def check_draw(rows: object, method: object) -> int:
         If either is not.
     """
     if method not in ("systematic", "multinomial"):
-        raise InputError(f"method: got {method!r}, expected 'systematic' or 'multinomial'.")
+        raise InputError(
+            f"sampling method: got {method!r}, expected 'systematic' or 'multinomial'."
+        )
     if isinstance(rows, (bool, np.bool_)) or not isinstance(rows, (int, np.integer)):
         raise InputError(f"rows: got {rows!r}, expected a whole number of zero or more.")
     if not 0 <= rows < MAX_ROWS:

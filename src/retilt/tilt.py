@@ -1,37 +1,35 @@
-"""Fit a tilt to answers, and what can be done with it: weights, rows, a table of statistics.
-
-Nothing here can see the private table: only the synthetic one and the noisy answers.
-"""
+"""A tilt and what can be done with it: weights, rows, a table of statistics, a report."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt.candidates import Candidates
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
-from retilt.exceptions import FormatError, InputError, WorkloadError
-from retilt.measures.base import Feature, FloatArray, IntArray
+from retilt.exceptions import FormatError, InputError
+from retilt.measures.base import FloatArray
+from retilt.measures.moments import MomentsBlock
 from retilt.measures.queries import QuerySet
-from retilt.privacy.answers import Answers, answers_from_dict, load_answers
-from retilt.privacy.plan import Plan, read_json, write_json
-from retilt.resample import Method as Method
-from retilt.resample import check_draw, likeness_order, sample_rows
-from retilt.schema.columns import Schema
-from retilt.schema.encode import check_type
-from retilt.tilting.path import check_problem, fit_path
+from retilt.privacy.answers import Answers, answers_from_dict
+from retilt.privacy.plan import read_json, write_json
+from retilt.resample import Method, check_draw, likeness_order, sample_rows
+from retilt.schema.columns import Boolean, Categorical, Schema
+from retilt.tables import encode
 from retilt.tilting.points import larger_errors
-from retilt.tilting.problem import Covariance, Problem
 from retilt.tilting.restore import restore
 from retilt.tilting.solution import PathPoint, Solution, Status
+
+if TYPE_CHECKING:
+    from retilt.report import Correlations, Facts
 
 FORMAT = "retilt-tilt/1"
 
@@ -49,208 +47,30 @@ _MOVED = (
 )
 
 
-def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
-    """Every feature's column as integers, by the fixed policy."""
-    return {f: f.encode(table.cells(f.name)) for f in features}
+_METHODS = ("default", "paper", "paper-exact")
+_PAPER_ADVICE = {
+    Status.CONVERGED: (
+        "The weights meet the answers as denoised: within the paper's tolerance by the exact "
+        "solver, within three deviations of the noise by the stochastic one."
+    ),
+    Status.INFEASIBLE_MEASURES: (
+        "The synthetic rows cannot reach some of the answers. The paper's method goes to the "
+        "nearest ones that they can reach, whatever that costs in effective sample size: use the "
+        "default method, give more candidate rows from the generator, declare bounds that fit "
+        "the data, or leave out the measures that cannot be reached."
+    ),
+    Status.ITERATION_LIMIT: (
+        "The paper's algorithm ended more than three deviations of the noise from its optimum: "
+        "treat the weights with care. 'paper-exact' solves the same problem exactly, and the "
+        "default method a better one."
+    ),
+}
 
 
-def require_columns(table: Table, names: Sequence[str], what: str) -> None:
-    """Refuse a table that lacks a column.
-
-    Raises
-    ------
-    WorkloadError
-        Names the missing columns and those that exist.
-    """
-    missing = [n for n in names if n not in table.names]
-    if missing:
-        raise WorkloadError(
-            f"{what} has no column {', '.join(map(repr, missing))}; "
-            f"it has {', '.join(map(repr, table.names))}."
-        )
-
-
-def check_table(table: Table, schema: Schema, what: str) -> None:
-    """Refuse a table that lacks a column of the schema, or whose declared types can't hold it.
-
-    Raises
-    ------
-    WorkloadError, ColumnTypeError
-        By names and types alone, never by what the cells hold.
-    """
-    require_columns(table, tuple(schema.columns), what)
-    for name, column in schema.columns.items():
-        check_type(name, column, table.arrow_type(name))
-
-
-def fit(
-    synthetic: Any,
-    answers: Answers | str | Path,
-    *,
-    base_weights: Any = None,
-    min_ess: float | None = None,
-    on_step: Callable[[PathPoint], object] | None = None,
-) -> Tilt:
-    """Find weights for the synthetic rows that make them agree with the answers.
-
-    Parameters
-    ----------
-    synthetic
-        Any table that has the answers' columns: the synthetic table of the plan, or one of
-        any number of candidate rows from the same generator. A frame or a path.
-    answers
-        Noisy answers or their file.
-    base_weights
-        Weights that the rows have already: a column's name or (rows,) numbers, none negative.
-        The result is base weight times tilt.
-    min_ess
-        Least effective sample size, in rows, instead of the default floor.
-    on_step
-        Called with each point of the path.
-
-    Returns
-    -------
-    Tilt
-
-    Raises
-    ------
-    InputError
-        A column is missing, the table is empty, or a weight is not usable.
-    """
-    if isinstance(synthetic, Answers) or not isinstance(answers, (Answers, str, Path)):
-        raise InputError(
-            f"fit: got a {type(synthetic).__name__} and a {type(answers).__name__}, expected the "
-            "synthetic table and then the answers (or their file)."
-        )
-    answers = answers if isinstance(answers, Answers) else load_answers(answers)
-    table = open_table(synthetic)
-    design = _Design.of(table, answers, base_weights)
-    queries = answers.plan.queries
-    solution = fit_path(
-        design.problem,
-        queries.evaluate,
-        errors=answers.errors_at,
-        min_ess=min_ess,
-        on_step=on_step,
-    )
-    name = base_weights if isinstance(base_weights, str) else None
-    return Tilt(
-        table=table,
-        answers=answers,
-        solution=solution,
-        base_column=name,
-        weighted=base_weights is not None,
-        shortfalls=design.shortfalls,
-        fingerprint=design.fingerprint,
-    )
-
-
-def check_fit(
-    synthetic: Any, plan: Plan, *, base_weights: Any = None, min_ess: float | None = None
-) -> None:
-    """Refuse, before any budget is spent, what :func:`fit` would refuse afterwards.
-
-    Raises
-    ------
-    InputError
-        As :func:`fit`.
-    """
-    table = open_table(synthetic)
-    encoded = _encoded(table, plan)
-    check_encoded(plan.queries, encoded, _base(table, base_weights), min_ess=min_ess)
-
-
-def check_encoded(
-    queries: QuerySet,
-    encoded: Mapping[Feature, IntArray],
-    base: FloatArray,
-    *,
-    min_ess: float | None = None,
-) -> None:
-    """:func:`check_fit` for columns that are encoded already."""
-    nothing = np.zeros(queries.size)
-    problem = Problem(
-        designs=queries.designs(encoded),
-        answers=nothing,
-        covariance=Covariance(nothing + 1),
-        base=base,
-    )
-    check_problem(problem, min_ess=min_ess)
-
-
-def check_sample(rows: int | None, method: Method, seed: int | None) -> None:
+def check_sample(rows: int | None, method: Method | None, seed: int | None) -> None:
     """Refuse, before any budget is spent, what :meth:`Tilt.sample` would refuse afterwards."""
-    _check_seed(seed)
-    check_draw(1 if rows is None else rows, method)
-
-
-def _encoded(table: Table, plan: Plan) -> dict[Feature, IntArray]:
-    """The plan's columns of a synthetic table, or a refusal of a table that can't have them."""
-    check_table(table, plan.schema, "the synthetic table")
-    if table.rows == 0:
-        raise InputError("the synthetic table has no rows; there is nothing to weigh.")
-    return encode(table, plan.queries.features)
-
-
-@dataclass(frozen=True)
-class _Design:
-    """The synthetic table as a problem, and what it can't reach."""
-
-    problem: Problem
-    shortfalls: tuple[str, ...]
-    fingerprint: str
-
-    @classmethod
-    def of(cls, table: Table, answers: Answers, base_weights: Any) -> _Design:
-        encoded = _encoded(table, answers.plan)
-        base = _base(table, base_weights)
-        problem = Problem(
-            designs=answers.plan.queries.designs(encoded),
-            answers=answers.means,
-            covariance=Covariance(answers.variances, answers.common_noise),
-            base=base,
-        )
-        return cls(
-            problem, tuple(_shortfalls(answers, encoded, base > 0)), _fingerprint(encoded, base)
-        )
-
-
-def _fingerprint(encoded: Mapping[Feature, IntArray], base: FloatArray) -> str:
-    """Tells whether two tables have the same measured columns and base weights, row by row."""
-    digest = hashlib.sha256(base.tobytes())
-    for array in encoded.values():
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _base(table: Table, base_weights: Any) -> FloatArray:
-    if base_weights is None:
-        return np.ones(table.rows)
-    if isinstance(base_weights, str):
-        require_columns(table, [base_weights], "the synthetic table")
-        base_weights = table.cells(base_weights).to_pylist()
-    try:
-        base = np.array([math.nan if w is None else float(w) for w in base_weights])
-    except (TypeError, ValueError):
-        raise InputError("base weights: expected numbers, got something else.") from None
-    if base.shape != (table.rows,):
-        raise InputError(
-            f"base weights: got {len(base):,}, expected one for each of {table.rows:,} rows."
-        )
-    return base
-
-
-def _shortfalls(
-    answers: Answers, encoded: Mapping[Feature, IntArray], used: NDArray[np.bool_]
-) -> list[str]:
-    """What no weights of these rows can reach, block by block."""
-    queries = answers.plan.queries
-    errors = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
-    found = []
-    for block, where in zip(queries.blocks, queries.positions, strict=True):
-        arrays = [encoded[f][used] for f in block.features]
-        found += block.shortfalls(arrays, answers.means[where], errors[where])
-    return list(dict.fromkeys(found))
+    check_seed(seed)
+    check_draw(1 if rows is None else rows, "systematic" if method is None else method)
 
 
 @dataclass(frozen=True)
@@ -263,6 +83,10 @@ class Tilt:
         What they were fitted to.
     solution
         Multipliers, path, status and certificate.
+    method
+        ``"default"``, ``"paper"`` or ``"paper-exact"``.
+    settings
+        The method's settings by name: ``denoise``, and those of :class:`Paper` for the paper's.
     shortfalls
         Sentences on what no weights of these rows can reach.
     fingerprint
@@ -274,6 +98,8 @@ class Tilt:
     table: Table
     answers: Answers
     solution: Solution
+    method: str = "default"
+    settings: Mapping[str, Any] = field(default_factory=dict)
     base_column: str | None = None
     weighted: bool = False
     shortfalls: tuple[str, ...] = ()
@@ -311,7 +137,19 @@ class Tilt:
     @property
     def advice(self) -> str:
         """What the status means and what to do."""
+        if self.by_paper:
+            return _PAPER_ADVICE[self.status]
         return _KEPT if self._kept else self.status.advice
+
+    @property
+    def by_paper(self) -> bool:
+        """Whether the weights are the paper's method's."""
+        return self.method != "default"
+
+    @property
+    def sampling(self) -> Method:
+        """How rows are drawn unless told: systematically, or as the paper does."""
+        return "multinomial" if self.by_paper else "systematic"
 
     @property
     def _kept(self) -> bool:
@@ -366,11 +204,15 @@ class Tilt:
         one in a hundred fits would have one by chance (Bonferroni). A target that is undefined
         is no target.
         """
+        return self._apart("after")
+
+    def _apart(self, when: Literal["before", "after"]) -> tuple[str, ...]:
+        """Statistics that do not agree with their targets, the worst first."""
         limit = _unmet_limit(len(self._statistics))
         off = {}
         noise = larger_errors(self.answers.errors_at, self.answers.means, self.solution.before)
         for row, error in zip(self._statistics, noise.tolist(), strict=True):
-            distance = abs(row["after"] - row["target"]) / error if error > 0 else math.nan
+            distance = abs(row[when] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
                 off[row["statistic"]] = math.inf if math.isnan(distance) else distance
         return tuple(sorted(off, key=lambda name: -off[name]))
@@ -422,13 +264,14 @@ class Tilt:
         self,
         rows: int | None = None,
         *,
-        method: Method = "systematic",
+        method: Method | None = None,
         seed: int | None = None,
         shuffle: bool = False,
     ) -> NDArray[np.int64]:
         """Row numbers of a sample, ascending unless ``shuffle``."""
         wanted = self.table.rows if rows is None else rows
-        generator = np.random.default_rng(_check_seed(seed))
+        generator = np.random.default_rng(check_seed(seed))
+        method = self.sampling if method is None else method
         order = self._order if method == "systematic" else None
         chosen = sample_rows(self.weights, wanted, method=method, seed=generator, order=order)
         return generator.permutation(chosen) if shuffle else chosen
@@ -437,7 +280,7 @@ class Tilt:
         self,
         rows: int | None = None,
         *,
-        method: Method = "systematic",
+        method: Method | None = None,
         seed: int | None = None,
         shuffle: bool = False,
     ) -> Any:
@@ -449,8 +292,8 @@ class Tilt:
             How many (default: as many as the synthetic table has).
         method
             ``"systematic"``: each row appears floor(n w) or ceil(n w) times, evenly over rows
-            that are alike in the measured columns; ``"multinomial"``: independent draws, the
-            paper's.
+            that are alike in the measured columns; ``"multinomial"``: independent draws.
+            Default: systematic, or multinomial if the weights are the paper's method's.
         seed
             For reproducible sampling; costs no privacy.
         shuffle
@@ -463,7 +306,7 @@ class Tilt:
         path: str | Path,
         rows: int | None = None,
         *,
-        method: Method = "systematic",
+        method: Method | None = None,
         seed: int | None = None,
         shuffle: bool = False,
         force: bool = False,
@@ -479,6 +322,46 @@ class Tilt:
         table = open_table(pa.table({"weight": self.weights}))
         table.write(path, np.arange(table.rows), force=force)
 
+    def report(self, path: str | Path, *, force: bool = False) -> None:
+        """Write one self-contained HTML page about the fit, for people to read.
+
+        It is made from the released answers and the synthetic table alone. An existing file is
+        replaced only with ``force``.
+        """
+        from retilt.report import write_page
+
+        write_page(path, self.facts(), force=force)
+
+    def facts(self) -> Facts:
+        """What the report shows, as numbers and sentences."""
+        from retilt.report import Facts
+
+        solution, plan = self.solution, self.answers.plan
+        return Facts(
+            rows=len(solution.weights),
+            queries=plan.queries.size,
+            method=_in_words(self.method, self.settings),
+            status=self.status.value,
+            advice=self.advice,
+            success=self.exit_code == 0,
+            misfit_before=self.misfit_before,
+            misfit_after=self.misfit_after,
+            ess=self.ess,
+            certificate=self.certificate,
+            statistics=self.statistics_table(),
+            limit=_unmet_limit(len(self._statistics)),
+            unmet=self.unmet,
+            unmet_before=self._apart("before"),
+            correlations=_correlations(solution, plan.queries),
+            weights=self.weights,
+            path=solution.path,
+            notes=self.notes,
+            private=self.answers.private,
+            privacy=self.answers.privacy,
+            columns=[_described(name, plan.schema) for name in plan.schema.columns],
+            versions=self.answers.versions,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The tilt as JSON: answers, multipliers, path and status; no rows and no weights."""
         solution = self.solution
@@ -487,7 +370,10 @@ class Tilt:
             "answers": self.answers.to_dict(),
             "rows": {"count": len(solution.weights), "sha256": self.fingerprint},
             "base_weights": {"used": self.weighted, "column": self.base_column},
+            "method": {"name": self.method, **self.settings},
             "multipliers": solution.multipliers.tolist(),
+            "aim": solution.aim.tolist(),
+            "tolerance": solution.tolerance,
             "eta": _finite(solution.eta),
             "status": self.status.value,
             "certificate": self.certificate,
@@ -515,6 +401,57 @@ class Tilt:
         write_json(path, self.to_dict(), force=force)
 
 
+def _in_words(method: str, settings: Mapping[str, Any]) -> str:
+    """One sentence on how the weights were found."""
+    program = {"qp": "least squares", "lp": "least absolute deviations"}.get(
+        str(settings.get("denoise"))
+    )
+    first = f"the answers denoised by {program}" if program else "the noisy answers"
+    if method == "default":
+        return f"As near to {first} as the noise allows: the path's point of least estimated risk."
+    dual = "solved exactly"
+    if method == "paper":
+        dual = (
+            f"by its algorithm {settings.get('algorithm')} ({settings.get('epochs')} epochs, "
+            f"batches of {settings.get('batch')} rows)"
+        )
+    return (
+        f"The paper's method: {first} met within γ = {settings.get('tolerance')}, its dual {dual}."
+    )
+
+
+def _correlations(solution: Solution, queries: QuerySet) -> list[Correlations]:
+    """The correlation matrices of every measure that asks for correlations."""
+    from retilt.report import Correlations
+
+    found = []
+    for block, where in zip(queries.blocks, queries.positions, strict=True):
+        if isinstance(block, MomentsBlock) and block.order == 2 and len(block.names) > 1:
+            before, target, after = (
+                block.correlations(means[where])
+                for means in (solution.before, solution.answers, solution.after)
+            )
+            found.append(Correlations(block.names, before=before, target=target, after=after))
+    return found
+
+
+def _described(name: str, schema: Schema) -> dict[str, str]:
+    """A measured column in words: kind, bounds or number of categories, where they are from."""
+    column = schema[name]
+    if isinstance(column, Categorical):
+        values = f"{len(column.categories)} categories"
+    elif isinstance(column, Boolean):
+        values = "false, true"
+    else:
+        values = f"{column.lower} to {column.upper}; values outside are clamped"
+    return {
+        "name": name,
+        "kind": type(column).__name__.lower() + (", nullable" if column.nullable else ""),
+        "values": values,
+        "source": "read off the synthetic table" if name in schema.inferred else "declared",
+    }
+
+
 def _unmet_limit(count: int) -> float:
     """Standard errors beyond which one of ``count`` statistics counts as not met.
 
@@ -535,7 +472,8 @@ def _frame(table: Table, rows: Sequence[Mapping[str, Any]]) -> Any:
     return table.frame({k: [r[k] for r in rows] for k in rows[0]})
 
 
-def _check_seed(seed: object) -> int | None:
+def check_seed(seed: object) -> int | None:
+    """Refuse a seed that is no whole number of at least 0."""
     if seed is None:
         return None
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or seed < 0:
@@ -574,12 +512,18 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         eta = math.inf if content["eta"] is None else float(content["eta"])
         status = Status(content["status"])
         insistent = np.array(content["insistent"], dtype=np.float64)
+        aim = np.array(content["aim"], dtype=np.float64)
+        tolerance = float(content["tolerance"])
+        settings = dict(content["method"])
+        method = settings.pop("name")
         points = tuple(_point(p) for p in content["path"])
     except InputError as error:
         raise FormatError(f"tilt file {path}: {error}") from None
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         raise FormatError(f"tilt file {path}: a value is missing or has the wrong type.") from None
-    for vector in (multipliers, insistent):
+    if method not in _METHODS or not 0 <= tolerance < math.inf:
+        raise FormatError(f"tilt file {path}: its method or tolerance is none that there is.")
+    for vector in (multipliers, insistent, aim):
         if vector.shape != (answers.plan.queries.size,) or not np.isfinite(vector).all():
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
     if base_weights is None:
@@ -590,19 +534,28 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
             "Give base_weights again."
         )
     table = open_table(synthetic)
-    design = _Design.of(table, answers, base_weights)
+    candidates = Candidates.of(table, answers, base_weights)
     solution = restore(
-        design.problem, multipliers, eta=eta, status=status, path=points, insistent=insistent
+        candidates.problem,
+        multipliers,
+        eta=eta,
+        status=status,
+        path=points,
+        insistent=insistent,
+        aim=aim,
+        tolerance=tolerance,
     )
     return Tilt(
         table=table,
         answers=answers,
         solution=solution,
+        method=method,
+        settings=settings,
         base_column=column,
         weighted=bool(weighted),
-        shortfalls=design.shortfalls,
+        shortfalls=candidates.shortfalls,
         fingerprint=fingerprint,
-        moved=fingerprint != design.fingerprint,
+        moved=fingerprint != candidates.fingerprint,
     )
 
 

@@ -71,7 +71,7 @@ def test_help_imports_nothing_heavy():
         ["plan", "a.csv", "--epsilon", "one"],
         ["plan", "a.csv", "--unit", "person"],
         ["plan", "a.csv", "--top", "1"],
-        ["fit", "a.csv", "b.json", "--method", "paper"],
+        ["fit", "a.csv", "b.json", "--method", "multinomial"],
         ["measure", "a.csv", "b.json"],
     ],
 )

@@ -473,6 +473,16 @@ class MomentsBlock:
         correlation = covariance / np.outer(root, root)
         return _Central(mean=mean, deviation=root, correlation=correlation)
 
+    def correlations(self, answers: FloatArray) -> FloatArray:
+        """(d, d) correlation matrix at (K,) answers of order 2, clipped to [-1, 1].
+
+        NaN where a variance is not positive.
+        """
+        matrix = np.clip(self._central(answers).correlation, -1, 1)
+        diagonal = np.diagonal(matrix)
+        matrix[np.diag_indices_from(matrix)] = np.where(np.isnan(diagonal), np.nan, 1.0)
+        return matrix
+
     def evaluate(self, answers: FloatArray) -> FloatArray:
         """(S,) statistics: means and deviations in the columns' own units.
 

@@ -62,6 +62,13 @@ class _ProductPart:
         )
         return result
 
+    def values(self, rows: Positions) -> FloatArray:
+        columns = self.columns[:, rows]
+        result: FloatArray = columns[self.left] * columns[self.right]
+        result *= self.factor[:, None]
+        result += self.offset[:, None]
+        return result.T
+
     def fill(self, out: FloatArray, chunk: slice, means: FloatArray) -> None:
         """Centred query values of a chunk, one row a query."""
         columns = self.columns[:, chunk]
@@ -81,6 +88,11 @@ class _CellPart:
 
     def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
         scores += multipliers[self.place][self.codes]
+
+    def values(self, rows: Positions) -> FloatArray:
+        result = np.zeros((rows.size, self.size))
+        result[np.arange(rows.size), self.codes[rows]] = 1.0
+        return result
 
     def means(self, weights: FloatArray) -> FloatArray:
         return totals(self.codes, weights, self.size)
@@ -218,6 +230,13 @@ class Rows:
         result = np.empty(int(np.count_nonzero(self.varying)))
         for part in self.parts:
             result[part.place] = part.means(weights)
+        return result
+
+    def values(self, merged: Positions) -> FloatArray:
+        """(n, V) values of the varying queries on some merged rows, which may repeat."""
+        result = np.empty((merged.size, int(np.count_nonzero(self.varying))))
+        for part in self.parts:
+            result[:, part.place] = part.values(merged)
         return result
 
     def covariance(self, fold: Fold) -> FloatArray:

@@ -275,6 +275,8 @@ def _solution(
         insistent=insistent.copy(),
         answers=problem.answers,
         covariance=problem.covariance,
+        aim=problem.answers,
+        tolerance=0.0,
         trace=chosen.trace,
         sure=chosen.sure,
         path=tuple(sorted([*others, chosen], key=lambda point: -point.eta)),

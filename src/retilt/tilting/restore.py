@@ -18,6 +18,8 @@ def restore(
     status: Status,
     path: tuple[PathPoint, ...],
     insistent: FloatArray,
+    aim: FloatArray,
+    tolerance: float,
 ) -> Solution:
     """A solution from its multipliers; on other rows its certificate says how far it is off.
 
@@ -27,7 +29,7 @@ def restore(
         The rows to weigh and the answers.
     multipliers
         (K,) lambda.
-    eta, status, path, insistent
+    eta, status, path, insistent, aim, tolerance
         As they were when the multipliers were found.
     """
     rows = Rows.of(problem)
@@ -44,6 +46,8 @@ def restore(
         insistent=insistent.copy(),
         answers=problem.answers,
         covariance=problem.covariance,
+        aim=aim.copy(),
+        tolerance=tolerance,
         trace=chosen.trace if chosen else math.nan,
         sure=chosen.sure if chosen else math.nan,
         path=path,

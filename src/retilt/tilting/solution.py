@@ -113,7 +113,11 @@ class Solution:
     insistent
         (K,) query means at the smallest trade-off visited: what the support can reach.
     answers, covariance
-        (K,) of the problem, for the certificate.
+        (K,) the noisy answers and their noise.
+    aim
+        (K,) what the weights were to meet: the answers, or the denoised ones.
+    tolerance
+        Gamma: how far from the aim every query may stay (the paper's method only).
     trace
         Effective number of parameters.
     sure
@@ -133,13 +137,15 @@ class Solution:
     insistent: FloatArray
     answers: FloatArray
     covariance: Covariance
+    aim: FloatArray
+    tolerance: float
     trace: float
     sure: float
     path: tuple[PathPoint, ...]
     status: Status
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "weights", "before", "after", "insistent", "answers"):
+        for name in ("multipliers", "weights", "before", "after", "insistent", "answers", "aim"):
             getattr(self, name).setflags(write=False)
 
     @property
@@ -158,32 +164,55 @@ class Solution:
     def gap(self) -> float:
         r"""Duality gap in nats, from the returned weights alone; no log-sum-exp enters.
 
-        With e = q(w) - a it is
+        With e = q(w) - aim it is
         :math:`e^T \Sigma^{-1} e / 2\eta + \eta \lambda^T \Sigma \lambda / 2 - \lambda \cdot e`,
         computed as the square that it is. Zero where the base weights were kept: at an infinite
-        trade-off they are the optimum.
+        trade-off they are the optimum. At trade-off 0 it is
+        :math:`\sum_k |\gamma |\lambda_k| - \lambda_k e_k|`, for weights that lie in the box of
+        the tolerance; :meth:`kkt_residual` says whether they do.
         """
         if self.eta == np.inf:
             return 0.0
-        error = self.after - self.answers
+        error = self.after - self.aim
         if self.eta == 0:
-            return abs(float(self.multipliers @ error))
+            slack = self.tolerance * np.abs(self.multipliers) - self.multipliers * error
+            return float(np.sum(np.abs(slack)))
         residual = error - self.eta * self.covariance.times(self.multipliers)
         return self.covariance.quadratic_inverse(residual) / (2 * self.eta)
 
     def kkt_residual(self) -> float:
-        r"""Distance of the multipliers from their stationary point, relative, scale-free.
+        r"""Largest violation of the optimality conditions, free of the queries' scales.
 
         The largest :math:`|\sigma_k (\lambda - \Sigma^{-1} e / \eta)_k|` over the largest
-        :math:`|\sigma_k \lambda_k|`.
+        :math:`|\sigma_k \lambda_k|`. At trade-off 0 the largest of :func:`box_residuals`, in
+        deviations :math:`\sigma_k` of the answers' noise.
         """
-        if self.eta in (0, np.inf):
+        if self.eta == np.inf:
             return 0.0
         unit = self.covariance.deviations
-        target = self.covariance.solve(self.after - self.answers) / self.eta
+        error = self.after - self.aim
+        if self.eta == 0:
+            return float(np.max(box_residuals(error, self.multipliers, self.tolerance) / unit))
+        target = self.covariance.solve(error) / self.eta
         largest = max(
             float(np.max(np.abs(unit * self.multipliers))), float(np.max(np.abs(unit * target)))
         )
         if largest == 0:
             return 0.0
         return float(np.max(np.abs(unit * (self.multipliers - target)))) / largest
+
+
+def box_residuals(
+    errors: FloatArray, multipliers: FloatArray, tolerance: FloatArray | float
+) -> FloatArray:
+    """(K,) violations of the conditions for weights in a box, in units of the queries.
+
+    A query with a multiplier must sit at its end of the box, one without must lie inside:
+    e_k = gamma_k sign(lambda_k), or abs(e_k) <= gamma_k.
+
+    >>> box_residuals(np.array([0.1, 0.3, 0.0]), np.array([2.0, 0.0, 0.0]), 0.1)
+    array([0. , 0.2, 0. ])
+    """
+    active = np.abs(errors - tolerance * np.sign(multipliers))
+    inside = np.maximum(np.abs(errors) - tolerance, 0.0)
+    return np.where(multipliers != 0, active, inside)

@@ -357,7 +357,7 @@ def test_the_certificate_at_the_ends():
     values = uniform()
     exact = fit_at(Problem((linear(values),), GOAL, Covariance([1e-4] * 3), np.ones(200)), 0.0)
     assert exact.gap() < 1e-12
-    assert exact.kkt_residual() == 0
+    assert exact.kkt_residual() < 1e-10
     agreeing = Problem((linear(values),), values.mean(0), Covariance([1e-4] * 3), np.ones(200))
     nothing = fit_at(replace(agreeing, answers=agreeing.means(agreeing.base)), 1.0)
     assert nothing.gap() == pytest.approx(0, abs=1e-25)

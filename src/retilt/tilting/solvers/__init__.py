@@ -6,6 +6,7 @@ A solver knows three things: how to begin (``init``), how to go on (``step``), a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol, TypeVar
 
@@ -21,6 +22,7 @@ class Verdict(Enum):
     CONVERGED = "converged"
     STALLED = "stalled"
     LIMIT = "limit"
+    UNBOUNDED = "unbounded"
 
 
 class Solver(Protocol[StateT]):
@@ -46,12 +48,18 @@ def drive(
     start: FloatArray | StateT,
     *,
     limit: int,
+    tell: Callable[[StateT], object] | None = None,
 ) -> tuple[StateT, Verdict]:
-    """Step until the solver ends or ``limit`` steps are done; the last state and why it ended."""
+    """Step until the solver ends or ``limit`` steps are done; the last state and why it ended.
+
+    ``tell`` is called with the state after every step.
+    """
     state = solver.init(reduced, eta, start)
     for _ in range(limit):
         verdict = solver.verdict(reduced, eta, state)
         if verdict is not None:
             return state, verdict
         state = solver.step(reduced, eta, state)
+        if tell is not None:
+            tell(state)
     return state, solver.verdict(reduced, eta, state) or Verdict.LIMIT

@@ -1,0 +1,202 @@
+"""Find weights for a synthetic table that make it agree with the answers.
+
+Nothing here can see the private table: only the synthetic one and the noisy answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from retilt.candidates import Candidates, base_of, encode_candidates
+from retilt.engines.local import open_table
+from retilt.exceptions import InputError
+from retilt.measures.base import Feature, FloatArray, IntArray
+from retilt.measures.queries import QuerySet
+from retilt.privacy.answers import Answers, load_answers
+from retilt.privacy.plan import Plan
+from retilt.tilt import Tilt, check_seed
+from retilt.tilting.denoise import Denoiser
+from retilt.tilting.denoise import denoise as nearest
+from retilt.tilting.paper import Paper, fit_paper
+from retilt.tilting.path import check_problem, fit_path
+from retilt.tilting.problem import Covariance, Problem
+from retilt.tilting.solution import Solution
+
+Way: TypeAlias = Literal["default", "paper", "paper-exact"] | Paper
+"""How weights are found: by name, or the paper's method with settings of one's own."""
+
+_NAMED = {"paper": Paper(), "paper-exact": Paper(solver="exact")}
+_DENOISERS = (None, "qp", "lp")
+
+
+def fit(
+    synthetic: Any,
+    answers: Answers | str | Path,
+    *,
+    method: Way = "default",
+    base_weights: Any = None,
+    min_ess: float | None = None,
+    denoise: Denoiser | None = None,
+    seed: int | None = None,
+    on_step: Callable[[Any], object] | None = None,
+) -> Tilt:
+    """Find weights for the synthetic rows that make them agree with the answers.
+
+    Parameters
+    ----------
+    synthetic
+        Any table that has the answers' columns: the synthetic table of the plan, or one of
+        any number of candidate rows from the same generator. A frame or a path.
+    answers
+        Noisy answers or their file.
+    method
+        ``"default"``: as near to the answers as their noise allows; ``"paper"``: the paper's
+        method, with its own settings; ``"paper-exact"``: the paper's problem, but solved
+        exactly; or a :class:`Paper` with other settings.
+    base_weights
+        Weights that the rows have already: a column's name or (rows,) numbers, none negative.
+        The result is base weight times tilt.
+    min_ess
+        Least effective sample size, in rows, instead of the default floor. The paper's method
+        has none.
+    denoise
+        Move the answers to the nearest ones that weights of these rows can give before the
+        fit: ``"qp"`` by least squares, ``"lp"`` by least absolute deviations, both in units of
+        the noise. The default method does not need it; the paper's always does it (by the
+        program that goes with the noise, unless told).
+    seed
+        Of the paper's stochastic algorithm, so that it can be repeated.
+    on_step
+        Called with each point of the path, or each state of the paper's solver.
+
+    Returns
+    -------
+    Tilt
+
+    Raises
+    ------
+    InputError
+        A column is missing, the table is empty, a weight is not usable, or an option does not
+        belong to the method.
+    """
+    if isinstance(synthetic, Answers) or not isinstance(answers, (Answers, str, Path)):
+        raise InputError(
+            f"fit: got a {type(synthetic).__name__} and a {type(answers).__name__}, expected the "
+            "synthetic table and then the answers (or their file)."
+        )
+    paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    answers = answers if isinstance(answers, Answers) else load_answers(answers)
+    table = open_table(synthetic)
+    candidates = Candidates.of(table, answers, base_weights)
+    if paper is None:
+        solution = _fit_default(candidates.problem, answers, min_ess, denoise, on_step)
+        settings: dict[str, Any] = {"denoise": denoise}
+    else:
+        norm = answers.plan.noise.norm
+        solution = fit_paper(candidates.problem, paper, norm=norm, seed=seed, on_step=on_step)
+        settings = {**asdict(paper), "denoise": paper.denoiser(norm), "seed": seed}
+    return Tilt(
+        table=table,
+        answers=answers,
+        solution=solution,
+        method="default" if paper is None else paper.name,
+        settings=settings,
+        base_column=base_weights if isinstance(base_weights, str) else None,
+        weighted=base_weights is not None,
+        shortfalls=candidates.shortfalls,
+        fingerprint=candidates.fingerprint,
+    )
+
+
+def _fit_default(
+    problem: Problem,
+    answers: Answers,
+    min_ess: float | None,
+    denoiser: Denoiser | None,
+    on_step: Callable[[Any], object] | None,
+) -> Solution:
+    aimed = problem
+    if denoiser is not None:
+        aimed = replace(problem, answers=nearest(problem, denoiser).answers)
+    solution = fit_path(
+        aimed,
+        answers.plan.queries.evaluate,
+        errors=answers.errors_at,
+        min_ess=min_ess,
+        on_step=on_step,
+    )
+    return replace(solution, answers=problem.answers)
+
+
+def paper_of(
+    method: Way, *, min_ess: float | None, denoise: Denoiser | None, seed: int | None
+) -> Paper | None:
+    """The paper's method as asked for, or None for the default.
+
+    Raises
+    ------
+    InputError
+        The method is unknown, or an option does not belong to it.
+    """
+    if not isinstance(method, Paper) and method not in ("default", *_NAMED):
+        raise InputError(
+            f"method: got {method!r}, expected 'default', 'paper', 'paper-exact' or a Paper."
+        )
+    if denoise not in _DENOISERS:
+        raise InputError(f"denoise: got {denoise!r}, expected 'qp', 'lp' or None.")
+    check_seed(seed)
+    if method == "default":
+        return None
+    if min_ess is not None:
+        raise InputError(
+            "min_ess: the paper's method has no floor of the effective sample size. Leave it "
+            "out, or use the default method."
+        )
+    paper = method if isinstance(method, Paper) else _NAMED[method]
+    return paper if denoise is None else replace(paper, denoise=denoise)
+
+
+def check_fit(
+    synthetic: Any,
+    plan: Plan,
+    *,
+    method: Way = "default",
+    base_weights: Any = None,
+    min_ess: float | None = None,
+    denoise: Denoiser | None = None,
+    seed: int | None = None,
+) -> None:
+    """Refuse, before any budget is spent, what :func:`fit` would refuse afterwards.
+
+    Raises
+    ------
+    InputError
+        As :func:`fit`.
+    """
+    paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    table = open_table(synthetic)
+    encoded = encode_candidates(table, plan)
+    check_encoded(plan.queries, encoded, base_of(table, base_weights), min_ess=min_ess)
+
+
+def check_encoded(
+    queries: QuerySet,
+    encoded: Mapping[Feature, IntArray],
+    base: FloatArray,
+    *,
+    min_ess: float | None = None,
+) -> None:
+    """:func:`check_fit` for columns that are encoded already."""
+    nothing = np.zeros(queries.size)
+    problem = Problem(
+        designs=queries.designs(encoded),
+        answers=nothing,
+        covariance=Covariance(nothing + 1),
+        base=base,
+    )
+    check_problem(problem, min_ess=min_ess)

@@ -1,0 +1,45 @@
+"""Columns of a table, by the schema: what it must have, and how its cells become integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retilt.engines.base import Table
+from retilt.exceptions import WorkloadError
+from retilt.measures.base import Feature, IntArray
+from retilt.schema.columns import Schema
+from retilt.schema.encode import check_type
+
+
+def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
+    """Every feature's column as integers, by the fixed policy."""
+    return {f: f.encode(table.cells(f.name)) for f in features}
+
+
+def require_columns(table: Table, names: Sequence[str], what: str) -> None:
+    """Refuse a table that lacks a column.
+
+    Raises
+    ------
+    WorkloadError
+        Names the missing columns and those that exist.
+    """
+    missing = [n for n in names if n not in table.names]
+    if missing:
+        raise WorkloadError(
+            f"{what} has no column {', '.join(map(repr, missing))}; "
+            f"it has {', '.join(map(repr, table.names))}."
+        )
+
+
+def check_table(table: Table, schema: Schema, what: str) -> None:
+    """Refuse a table that lacks a column of the schema, or whose declared types can't hold it.
+
+    Raises
+    ------
+    WorkloadError, ColumnTypeError
+        By names and types alone, never by what the cells hold.
+    """
+    require_columns(table, tuple(schema.columns), what)
+    for name, column in schema.columns.items():
+        check_type(name, column, table.arrow_type(name))
