@@ -20,8 +20,8 @@ from retilt.engines.local import open_table
 from retilt.measures.base import FloatArray
 from retilt.resample import likeness_order, sample_rows
 from retilt.schema.formats import load_declared
-from retilt.testing import insecure_measure
 from retilt.tables import encode
+from retilt.testing import insecure_measure
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
 

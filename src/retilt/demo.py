@@ -22,6 +22,7 @@ SAMPLE_SEED = 0
 MARK = "Made by `retilt demo`"
 FILES = {
     "table": ("post.csv.gz", "the post-processed synthetic table"),
+    "report": ("report.html", "a page about the fit: open it in a browser"),
     "weights": ("weights.parquet", "the weight of each row of the synthetic table, mean 1"),
     "plan": ("plan.json", "what was measured, at what cost"),
     "answers": ("answers.json", "the noisy answers"),
@@ -36,7 +37,7 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
     terminal
         Where to print.
     folder
-        Where to write the table, the weights, the plan and the answers. Made if missing; a
+        Where to write the table, the report, the weights, the plan and the answers. Made if missing; a
         folder of an earlier demo is written over.
     force
         Write over files of these names in a folder that no demo made.
@@ -86,6 +87,7 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
             tilt = fit(synthetic, answers, on_step=step)
             tilt.write_sample(files["table"], seed=SAMPLE_SEED, force=True)
             tilt.write_weights(files["weights"], force=True)
+            tilt.report(files["report"], force=True)
         with terminal.progress("evaluating"):
             evaluation = evaluate(
                 private, synthetic, files["table"], columns=columns, schema=data.schema

@@ -160,6 +160,50 @@ class TestRun:
     def test_budgets(self, cli, budget):
         assert cli.run(*CORRELATE, *budget, "-o", "post.csv", "--quiet") == 0
 
+    @pytest.mark.parametrize("method", ["paper", "paper-exact"])
+    def test_the_papers_method(self, cli, method):
+        files = ["-o", "post.csv", "--tilt", "t.json", "--answers", "a.json"]
+        options = ["--method", method, *files, "--output", "json"]
+        assert cli.run(*CORRELATE, *options) == 0
+        assert cli.json()["method"] == method
+        answers = load_answers(cli.path("a.json"))
+        assert answers.plan.basis == "paper"
+        again = ["sample", cli.synthetic, "t.json", "--seed", 0, "--quiet"]
+        assert cli(*again, "-o", "2.csv") == 0
+        assert cli.path("post.csv").read_bytes() == cli.path("2.csv").read_bytes()
+        assert cli(*again, "--sampling", "systematic", "-o", "3.csv") == 0
+        assert cli.path("post.csv").read_bytes() != cli.path("3.csv").read_bytes()
+        # The same answers serve any method, and the seed repeats the algorithm.
+        for number in (4, 5):
+            assert cli("fit", cli.synthetic, "a.json", "--method", method, "--seed", 0,
+                       "--tilt", f"{number}.json", "--quiet") == 0  # fmt: skip
+        assert cli.path("4.json").read_bytes() == cli.path("5.json").read_bytes()
+
+    @pytest.mark.parametrize("program", ["qp", "lp"])
+    def test_denoised_answers(self, cli, program):
+        options = ["--denoise", program, "--tilt", "t.json", "--quiet"]
+        assert cli.run(*CORRELATE, *options) == 0
+        tilt = json.loads(cli.path("t.json").read_text("utf-8"))
+        assert tilt["method"] == {"name": "default", "denoise": program}
+
+    def test_the_floor_does_not_belong_to_the_papers_method(self, cli, monkeypatch):
+        monkeypatch.setattr("retilt.pipeline.measure", lambda *_, **__: pytest.fail("measured"))
+        options = ["--method", "paper", "--min-ess", 100, "-o", "post.csv"]
+        assert cli.run(*CORRELATE, *options) == 2
+        assert "min_ess" in cli.err
+
+    def test_the_report_is_one_page(self, cli):
+        assert cli.run(*CORRELATE, "--report", "r.html", "--answers", "a.json", "--quiet") == 0
+        page = cli.path("r.html").read_text("utf-8")
+        assert page.startswith("<!DOCTYPE html>")
+        assert "hours, weekly" in page
+        assert str(cli.folder) not in page
+        assert "<script" not in page
+        fit = ["fit", cli.synthetic, "a.json", "--report", "r.html"]
+        assert cli(*fit) == 2
+        assert cli(*fit, "--force") == 0
+        assert cli.path("r.html").read_text("utf-8") == page
+
     def test_zcdp(self, cli):
         assert cli("run", cli.private, cli.synthetic, *CORRELATE, *cli.schema, "--rho", "0.5",
                    "-o", "post.csv", "--quiet") == 0  # fmt: skip

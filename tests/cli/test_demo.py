@@ -20,6 +20,7 @@ def test_demo(tmp_path, capsys):
     with gzip.open(folder / "post.csv.gz", "rt", encoding="utf-8") as file:
         assert sum(1 for _ in file) == 39_074
     assert pq.read_table(folder / "weights.parquet").num_rows == 39_073
+    assert "corr(income, sex)" in (folder / "report.html").read_text("utf-8")
     for name in ("plan.json", "answers.json"):
         json.loads((folder / name).read_text("utf-8"))
 

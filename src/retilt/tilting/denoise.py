@@ -177,25 +177,24 @@ def denoise(
         raise InputError("rows: got another problem's rows, expected those of this problem.")
     reduced = reduce(problem, rows, problem.answers)
     master: _Master = _Quadratic.of(reduced) if method == "qp" else _Linear.of(problem, rows)
-    found = _certified(master, rows, _generated(master, rows, _MARGIN * tolerance))
+    found = _certified(master, rows, _generated(master, rows, tolerance))
     closest = rows.constants.copy()
     closest[rows.varying] = found.means
     base = rows.constants.copy()
     base[rows.varying] = rows.means(rows.merged)
     numbers = _representatives(rows, found.pool)
     order = np.argsort(numbers)
-    gap = max(0.0, found.value - found.bound) / max(1.0, found.value)
     return Denoised(
         answers=(1 - interior) * closest + interior * base,
         closest=closest,
         rows=numbers[order],
         shares=found.shares[order],
         value=found.value + master.fixed,
-        gap=gap,
+        gap=found.gap,
         scale=float(problem.covariance.deviations.max()),
         rounds=found.rounds,
         method=method,
-        converged=gap <= tolerance,
+        converged=found.gap <= tolerance,
     )
 
 
@@ -267,6 +266,11 @@ class _Found:
     bound: float
     rounds: int
 
+    @property
+    def gap(self) -> float:
+        """Relative duality gap, zero or more."""
+        return max(0.0, self.value - self.bound) / max(1.0, self.value)
+
 
 # ------------------------------------------------------------------------- column generation
 
@@ -291,12 +295,12 @@ def _scores(rows: Rows, multipliers: FloatArray) -> FloatArray:
     return scores
 
 
-def _best(scores: FloatArray, limit: float) -> Positions:
+def _best(scores: FloatArray, limit: float, blocks: int) -> Positions:
     """The row of least score in each of up to 128 interleaved blocks, if it is below the limit.
 
     The very best rows of a table are near copies of each other; the best of blocks are not.
     """
-    blocks = min(_BLOCKS, scores.size)
+    blocks = min(blocks, scores.size)
     deep = -(-scores.size // blocks)
     padded = np.full(deep * blocks, np.inf)
     padded[: scores.size] = scores
@@ -321,9 +325,12 @@ def _generated(master: _Master, rows: Rows, tolerance: float) -> _Found:
         master.bound(multipliers, float(scores.min())),
         rounds=1,
     )
+    import os
+
+    blocks = _BLOCKS + int(float(os.environ.get("BF", "0")) * columns.shape[0])
     idle = 0
-    while found.value - found.bound > tolerance * max(1.0, found.value) and idle < _PATIENCE:
-        new = np.setdiff1d(_best(scores, limit), pool)
+    while found.gap > _MARGIN * tolerance and idle < _PATIENCE:
+        new = np.setdiff1d(_best(scores, limit, blocks), pool)
         if new.size == 0 or found.rounds == _ROUNDS:
             break
         pool = np.concatenate([pool, new])
@@ -333,6 +340,8 @@ def _generated(master: _Master, rows: Rows, tolerance: float) -> _Found:
             break
         scores = _scores(rows, step.multipliers)
         last, found = found, _improved(found, master, pool, columns, step, float(scores.min()))
+        if found.gap <= tolerance and found.gap > last.gap / 2:
+            break
         idle = idle + 1 if (last.value, last.bound) == (found.value, found.bound) else 0
         inside = step.multipliers @ columns
         limit = float(inside.min())
@@ -524,9 +533,11 @@ class _Linear:
         nearest = rows.constants.copy()
         nearest[rows.varying] = np.clip(problem.answers[rows.varying], low, high)
         fixed = float(np.sum(np.abs(nearest - problem.answers) * limits))
-        return cls(
-            nearest[rows.varying], limits[rows.varying], (low + high) / 2, (high - low) / 2, fixed
-        )
+        centre, reach = (low + high) / 2, (high - low) / 2
+        for cells in rows.cells:
+            # Indicators are in [-1, 1] already, and mostly zeros as they are.
+            centre[cells.place], reach[cells.place] = 0.0, 1.0
+        return cls(nearest[rows.varying], limits[rows.varying], centre, reach, fixed)
 
     def start(self, means: FloatArray) -> FloatArray:
         """A subgradient at the means."""
