@@ -37,8 +37,8 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
     terminal
         Where to print.
     folder
-        Where to write the table, the report, the weights, the plan and the answers. Made if missing; a
-        folder of an earlier demo is written over.
+        Where to write the table, the report, the weights, the plan and the answers. Made if
+        missing; a folder of an earlier demo is written over.
     force
         Write over files of these names in a folder that no demo made.
 
