@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import retilt as rt
-from retilt.exceptions import FormatError, InputError
+from retilt.exceptions import FormatError, InputError, OutputExistsError
 from retilt.testing import insecure_measure
 
 SCHEMA = {
@@ -237,3 +237,51 @@ class TestOutOfReach:
                         assert tilt.status is rt.Status.INFEASIBLE_MEASURES
                     else:
                         assert tilt.exit_code == 0
+
+
+class TestTheReport:
+    def test_its_facts_are_the_tilts(self) -> None:
+        answers = answered(rt.moments(["a", "b"]) + rt.marginal(["sex"]) + rt.moments(["a"]))
+        tilt = rt.fit(SYNTHETIC, answers)
+        facts = tilt.facts()
+        assert facts.rows == len(SYNTHETIC)
+        assert facts.queries == len(answers.means)
+        assert facts.success
+        assert facts.private is False
+        rows = {r["statistic"]: r for r in tilt.statistics_table()}
+        (matrix,) = facts.correlations
+        assert matrix.names == ("a", "b")
+        for when in ("before", "target", "after"):
+            values = getattr(matrix, when)
+            np.testing.assert_allclose(values, values.T)
+            np.testing.assert_allclose(np.diagonal(values), 1)
+            assert values[0, 1] == pytest.approx(rows["corr(a, b)"][when])
+        assert facts.unmet == ()
+        assert "corr(a, b)" in facts.unmet_before
+        assert {c["name"]: c["source"] for c in facts.columns} == dict.fromkeys(SCHEMA, "declared")
+
+    def test_it_says_what_was_read_off_the_synthetic_table(self) -> None:
+        plan = rt.plan(SYNTHETIC, rt.marginal(["sex"]), epsilon=1.0, rows=len(REAL))
+        answers = insecure_measure(REAL, plan, rng=np.random.default_rng(0))
+        facts = rt.fit(SYNTHETIC, answers).facts()
+        assert facts.correlations == []
+        assert facts.columns[0]["source"] == "read off the synthetic table"
+        assert facts.columns[0]["values"] == "2 categories"
+
+    def test_a_constant_column_has_no_correlation(self) -> None:
+        flat = SYNTHETIC.assign(a=0.0)
+        facts = rt.fit(flat, PAPERS, method="paper-exact").facts()
+        assert np.isnan(facts.correlations[0].before[0]).all()
+        assert np.isnan(facts.correlations[0].before[0, 0])
+
+    def test_a_loaded_tilt_writes_the_same_page(self, tmp_path: Path) -> None:
+        tilt = rt.fit(SYNTHETIC, PAPERS)
+        tilt.report(tmp_path / "a.html")
+        tilt.save(tmp_path / "tilt.json")
+        rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC).report(tmp_path / "b.html")
+        first, second = ((tmp_path / f"{n}.html").read_text("utf-8") for n in "ab")
+        assert first == second
+        assert "NOT PRIVATE" in first
+        with pytest.raises(OutputExistsError):
+            tilt.report(tmp_path / "a.html")
+        tilt.report(tmp_path / "a.html", force=True)
