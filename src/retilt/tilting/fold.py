@@ -210,9 +210,7 @@ class Rows:
         The largest exponent is taken out before exponentiating, so that no multiplier,
         however large, overflows.
         """
-        scores = np.zeros(self.merged.size)
-        for part in self.parts:
-            part.add_scores(scores, multipliers)
+        scores = self.scores(multipliers)
         np.negative(scores, out=scores)
         scores += np.log(self.merged)
         top = float(scores.max())
@@ -224,6 +222,13 @@ class Rows:
         weights /= total
         ess = float(1 / np.sum(weights**2 * self.spread))
         return Fold(top + float(np.log(total)), weights, self.means(weights), ess)
+
+    def scores(self, multipliers: FloatArray) -> FloatArray:
+        """(rows,) multipliers times the varying queries of each merged row."""
+        scores: FloatArray = np.zeros(self.merged.size)
+        for part in self.parts:
+            part.add_scores(scores, multipliers)
+        return scores
 
     def means(self, weights: FloatArray) -> FloatArray:
         """(V,) means of the varying queries under weights of the merged rows."""
