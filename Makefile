@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
 # Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-noise check demo-data wheel clean
+.PHONY: help demo test test-noise check bench demo-data wheel clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -49,6 +49,14 @@ check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) -q --doctest-modules src
+
+$(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
+	@echo "installing retilt with its peers"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@ $(VENV)/.installed
+
+bench: $(VENV)/.installed-bench ## Speed beside other solvers, about five minutes
+	@$(BIN)/python -m benchmarks.peers --output text
 
 demo-data: $(VENV)/.installed-dev ## Rebuild the demo's data from its sources; needs ../shared
 	@mkdir -p build
