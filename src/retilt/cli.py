@@ -178,9 +178,15 @@ class _Keeper:
         )
 
 
-def _need_output(outputs: Mapping[str, Path], options: str) -> None:
+def _need_output(
+    outputs: Mapping[str, Path], options: str, size: int | None, sampling: object, shuffle: bool
+) -> None:
     if not outputs:
         raise InputError(f"nothing to write: name at least one of {options}.")
+    if "table" not in outputs and (size is not None or sampling is not None or shuffle):
+        raise InputError(
+            "-n, --sampling and --shuffle say how a table is drawn: name the table with -o, too."
+        )
 
 
 def _write_fit(
@@ -364,7 +370,8 @@ def fit(
         [synthetic, answers_file],
         force=force,
     )
-    _need_output(files, "-o (the table), --weights, --tilt, --report")
+    options = "-o (the table), --weights, --tilt, --report"
+    _need_output(files, options, size, sampling, shuffle)
     answers = load_answers(answers_file)
     with terminal.progress("fitting") as step:
         made = make_tilt(
@@ -479,7 +486,8 @@ def run(
         [private, synthetic, schema, *(workload or ())],
         force=force,
     )
-    _need_output(files, "-o (the table), --weights, --tilt, --report, --plan, --answers")
+    options = "-o (the table), --weights, --tilt, --report, --plan, --answers"
+    _need_output(files, options, size, sampling, shuffle)
     check_sample(size, value_of(sampling), seed)
     keeper = _Keeper(plan_file, answers_file, force)
     with keeper, terminal.progress("running") as step:

@@ -25,7 +25,7 @@ from retilt.tilting.denoise import denoise as nearest
 from retilt.tilting.paper import Paper, fit_paper
 from retilt.tilting.path import check_problem, fit_path
 from retilt.tilting.problem import Covariance, Problem
-from retilt.tilting.solution import Solution
+from retilt.tilting.solution import Solution, Status
 
 Way: TypeAlias = Literal["default", "paper", "paper-exact"] | Paper
 """How weights are found: by name, or the paper's method with settings of one's own."""
@@ -67,8 +67,9 @@ def fit(
     denoise
         Move the answers to the nearest ones that weights of these rows can give before the
         fit: ``"qp"`` by least squares, ``"lp"`` by least absolute deviations, both in units of
-        the noise. The default method does not need it; the paper's always does it (by the
-        program that goes with the noise, unless told).
+        the noise. The default method does not need it (it is still judged by the answers as
+        released); the paper's always does it (by the program that goes with the noise, unless
+        told).
     seed
         Of the paper's stochastic algorithm, so that it can be repeated.
     on_step
@@ -99,7 +100,10 @@ def fit(
     else:
         norm = answers.plan.noise.norm
         solution = fit_paper(candidates.problem, paper, norm=norm, seed=seed, on_step=on_step)
-        settings = {**asdict(paper), "denoise": paper.denoiser(norm), "seed": seed}
+        program = paper.denoiser(norm)
+        if program is None and not np.array_equal(solution.aim, solution.answers):
+            program = "lp" if norm == 1 else "qp"  # no weights could meet the answers as they are
+        settings = {**asdict(paper), "denoise": program, "seed": seed}
     return Tilt(
         table=table,
         answers=answers,
@@ -120,17 +124,18 @@ def _fit_default(
     denoiser: Denoiser | None,
     on_step: Callable[[Any], object] | None,
 ) -> Solution:
-    aimed = problem
-    if denoiser is not None:
-        aimed = replace(problem, answers=nearest(problem, denoiser).answers)
+    denoised = None if denoiser is None else nearest(problem, denoiser)
     solution = fit_path(
-        aimed,
+        problem,
         answers.plan.queries.evaluate,
         errors=answers.errors_at,
+        aim=None if denoised is None else denoised.closest,
         min_ess=min_ess,
         on_step=on_step,
     )
-    return replace(solution, answers=problem.answers)
+    if denoised is None or denoised.converged or solution.status is not Status.CONVERGED:
+        return solution
+    return replace(solution, status=Status.ITERATION_LIMIT)
 
 
 def paper_of(

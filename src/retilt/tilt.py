@@ -47,24 +47,24 @@ _MOVED = (
 )
 
 
-_METHODS = ("default", "paper", "paper-exact")
 _PAPER_ADVICE = {
     Status.CONVERGED: (
         "The weights meet the answers as denoised: within the paper's tolerance by the exact "
         "solver, within three deviations of the noise by the stochastic one."
     ),
     Status.INFEASIBLE_MEASURES: (
-        "The synthetic rows cannot reach some of the answers. The paper's method goes to the "
-        "nearest ones that they can reach, whatever that costs in effective sample size: use the "
-        "default method, give more candidate rows from the generator, declare bounds that fit "
-        "the data, or leave out the measures that cannot be reached."
+        "Some answers are not met: the synthetic rows cannot reach them, or the paper's tolerance "
+        "is wider than their noise. The paper's method has no rule against harm: look at the "
+        "misfit and the effective sample size, use the default method, give more candidate rows, "
+        "or leave out the measures that are named."
     ),
     Status.ITERATION_LIMIT: (
-        "The paper's algorithm ended more than three deviations of the noise from its optimum: "
-        "treat the weights with care. 'paper-exact' solves the same problem exactly, and the "
-        "default method a better one."
+        "A solver ended before its optimum: treat the weights with care. 'paper-exact' solves "
+        "the same problem exactly, and the default method a better one."
     ),
 }
+_SMALL = 0.01
+"""Share of the rows under which an effective sample size is worth a note."""
 
 
 def check_sample(rows: int | None, method: Method | None, seed: int | None) -> None:
@@ -221,8 +221,8 @@ class Tilt:
         """A row for each statistic.
 
         ``statistic``, ``before``, ``target``, ``standard_error`` (of the target, from the
-        noise), ``after``, ``reachable`` (whether the rows can come within three standard
-        errors of the target without throwing nearly all of them away).
+        noise), ``after``, ``reachable`` (whether this fit, or the most insistent one on
+        the way to it, came within three standard errors of the target).
         """
         return [dict(row) for row in self._statistics]
 
@@ -250,6 +250,11 @@ class Tilt:
             more = f" and {len(self.unmet) - _NAMED} more" if len(self.unmet) > _NAMED else ""
             limit = _unmet_limit(len(self._statistics))
             notes.append(f"Not met, over {limit:.2g} standard errors off: {named}{more}.")
+        if self.ess < _SMALL * len(self.weights):
+            notes.append(
+                f"The weights gather on a few rows: they are worth {self.ess:,.1f} rows of "
+                f"{len(self.weights):,}."
+            )
         return (*notes, *self.shortfalls)
 
     @property
@@ -521,8 +526,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         raise FormatError(f"tilt file {path}: {error}") from None
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         raise FormatError(f"tilt file {path}: a value is missing or has the wrong type.") from None
-    if method not in _METHODS or not 0 <= tolerance < math.inf:
-        raise FormatError(f"tilt file {path}: its method or tolerance is none that there is.")
+    _check_method(path, method, eta, tolerance, status)
     for vector in (multipliers, insistent, aim):
         if vector.shape != (answers.plan.queries.size,) or not np.isfinite(vector).all():
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
@@ -557,6 +561,21 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         fingerprint=fingerprint,
         moved=fingerprint != candidates.fingerprint,
     )
+
+
+def _check_method(
+    path: str | Path, method: object, eta: float, tolerance: float, status: Status
+) -> None:
+    """Refuse a file whose method, trade-off, tolerance and status do not belong together."""
+    paper = method in ("paper", "paper-exact")
+    if not paper:
+        right = method == "default" and eta > 0 and tolerance == 0
+    else:
+        right = eta == 0 and 0 <= tolerance < math.inf and status in _PAPER_ADVICE
+    if not right:
+        raise FormatError(
+            f"tilt file {path}: its method, eta, tolerance and status do not belong together."
+        )
 
 
 def _point(content: Mapping[str, Any]) -> PathPoint:

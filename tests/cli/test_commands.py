@@ -290,6 +290,10 @@ class TestHalves:
     def test_nothing_to_write_is_refused(self, cli, halves):
         assert cli("fit", cli.synthetic, halves / "answers.json") == 2
         assert "--weights" in cli.err
+        for option in (["-n", 5], ["--sampling", "systematic"], ["--shuffle"]):
+            report = ["--report", "r.html", *option]
+            assert cli("fit", cli.synthetic, halves / "answers.json", *report) == 2
+            assert "-o" in cli.err
 
 
 class TestOutputs:

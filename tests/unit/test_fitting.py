@@ -69,7 +69,7 @@ def test_the_papers_algorithm_goes_where_its_exact_solution_is(
     distances = [float(np.abs(tilt.weights - exact.weights).mean()) for tilt in fits]
     start = float(np.abs(exact.weights - 1).mean())
     assert start > distances[0] > distances[1]
-    assert start > 1.3 * distances[1], (start, distances)
+    assert start > 1.1 * distances[1], (start, distances)
     for tilt in fits:
         arrived = tilt.certificate["kkt_residual"] <= 3
         assert (tilt.status is rt.Status.ITERATION_LIMIT) == (not arrived)
@@ -184,6 +184,9 @@ class TestTheFile:
             ("method", {}),
             ("method", "paper"),
             ("tolerance", -1),
+            ("eta", 1.0),
+            ("eta", None),
+            ("status", "floor_reached"),
             ("tolerance", "x"),
             ("aim", [0.0]),
             ("aim", None),

@@ -486,6 +486,7 @@ def _chosen(eta: float) -> str:
 def _certificate(facts: Facts) -> list[tuple[str, str]]:
     names = {
         "gap": "Duality gap, in nats (0 at the optimum)",
-        "kkt_residual": "Largest violation of the optimality conditions",
+        "kkt_residual": "Largest violation of the optimality conditions (of the paper's "
+        "method in standard errors of the answers, else relative to the largest multiplier)",
     }
     return [(names.get(k, k), number(_float(v))) for k, v in facts.certificate.items()]

@@ -35,6 +35,9 @@ _STEPS = 500
 _CLOSE = 3.0
 """Deviations of the noise within which a stochastic solution counts as having arrived."""
 
+_CLOSE_GAP = 1.0
+"""Nats of the duality gap, likewise: where the noise is vast, any weights are close to it."""
+
 _FAR = 10.0
 """Mean squared distance of the denoised answers from the noisy ones, in variances of the noise,
 above which the support can't reach the answers."""
@@ -147,8 +150,9 @@ def fit_paper(
         With ``eta`` 0, ``aim`` the denoised answers and an empty path. Its status is
         ``infeasible_measures`` if the support can't come near the noisy answers, or if no
         weights are within the tolerance of answers that were not denoised (then the weights are
-        those for the nearest answers that can be met); ``iteration_limit`` if the solver ended
-        more than three deviations of the noise from its optimum.
+        those for the nearest answers that can be met); ``iteration_limit`` if a solver ended
+        before its optimum: the stochastic one more than three deviations of the noise or one
+        nat away.
 
     Raises
     ------
@@ -159,17 +163,17 @@ def fit_paper(
     rows = Rows.of(problem)
     check_size(rows)
     closest, aim, program = problem.answers, problem.answers, paper.denoiser(norm)
+    proved = True
     if program is not None:
         denoised = denoise(problem, program, rows=rows)
-        closest, aim = denoised.closest, denoised.answers
-    far = _misfit(problem, closest) > _FAR
+        closest, aim, proved = denoised.closest, denoised.answers, denoised.converged
     solved = _solve(problem, rows, aim, paper, seed, tell)
     solution = _solution(problem, rows, solved, paper, closest, aim)
     if program is None and _box_is_empty(problem, rows, paper, solved):
         return _nearest(problem, rows, paper, norm, seed, tell)
-    if far:
+    if _misfit(problem, closest) > _FAR:
         return replace(solution, status=Status.INFEASIBLE_MEASURES)
-    return solution
+    return solution if proved else replace(solution, status=Status.ITERATION_LIMIT)
 
 
 def _misfit(problem: Problem, means: FloatArray) -> float:
@@ -237,6 +241,7 @@ def _solution(
         solved.verdict is Verdict.LIMIT
         and paper.solver == "sgd"
         and solution.kkt_residual() <= _CLOSE
+        and solution.gap() <= _CLOSE_GAP
     )
     return solution if arrived else replace(solution, status=Status.ITERATION_LIMIT)
 

@@ -172,6 +172,7 @@ def fit_path(
     predict: Predict,
     *,
     errors: Predict | None = None,
+    aim: FloatArray | None = None,
     min_ess: float | None = None,
     on_step: Callable[[PathPoint], object] | None = None,
 ) -> Solution:
@@ -188,6 +189,9 @@ def fit_path(
         From (K,) means to the (S,) standard errors that the answers' noise gives the statistics
         there; None for no noise. Where they explain how far the base weights' statistics are
         off, the base weights are kept.
+    aim
+        (K,) answers to go towards instead of the noisy ones, such as the denoised. Points are
+        judged by the noisy ones all the same; their estimated risk is then a rule of thumb.
     min_ess
         Floor of the effective sample size; None for 20 rows for each effective parameter, but no
         more than a quarter of the base weights' own.
@@ -208,9 +212,9 @@ def fit_path(
     whole = Rows.of(problem)
     _check_min_ess(min_ess, whole.base_ess)
     judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
-    full = Walker.of(problem, whole, judge, whole)
+    full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
-    walker = full if rows is whole else Walker.of(problem, rows, judge, whole)
+    walker = full if rows is whole else Walker.of(problem, rows, judge, whole, aim)
     stops, broken = _follow(walker, tell)
     insistent = stops[-1].means
     rule = Rule.of(stops, walker.reduced.queries, agrees=judge.agrees(judge.before))
@@ -225,7 +229,8 @@ def fit_path(
         cut |= best is settled[0] and len(solved) < len(settled) - 1
     final = _descend(full, best)
     status = _status(final, visited, rule, problem.queries, cut=cut)
-    return _solution(problem, full.reduced, final, visited, insistent, status)
+    solution = _solution(problem, full.reduced, final, visited, insistent, status)
+    return solution if aim is None else replace(solution, aim=aim.copy())
 
 
 def _on_all_rows(

@@ -159,22 +159,37 @@ class Judge:
 class Walker:
     """Computes points of the path on some rows.
 
-    ``shift`` (V,) is what the rows' base means lack to those of the whole table.
+    ``shift`` (V,) is what the rows' base means lack to those of the whole table; ``released``
+    is ``reduced`` with the noisy answers, by which points are judged where the fit aims at
+    others.
     """
 
     reduced: Reduced
+    released: Reduced
     judge: Judge
     shift: FloatArray
 
     @classmethod
-    def of(cls, problem: Problem, rows: Rows, judge: Judge, whole: Rows) -> Walker:
+    def of(
+        cls,
+        problem: Problem,
+        rows: Rows,
+        judge: Judge,
+        whole: Rows,
+        aim: FloatArray | None = None,
+    ) -> Walker:
         """For all rows, or for a sample of them with its answers shifted."""
         shift = judge.before[rows.varying] - rows.means(rows.merged)
         if rows is whole:
             shift[:] = 0
         answers = problem.answers.copy()
         answers[rows.varying] -= shift
-        return cls(reduce(problem, rows, answers), judge, shift)
+        released = reduce(problem, rows, answers)
+        if aim is None:
+            return cls(released, released, judge, shift)
+        aimed = aim.copy()
+        aimed[rows.varying] -= shift
+        return cls(reduce(problem, rows, aimed), released, judge, shift)
 
     def state(self, eta: float, multipliers: FloatArray) -> State:
         """The solver's state at given (V,) multipliers, nothing solved."""
@@ -240,7 +255,7 @@ class Walker:
         if eta < np.inf and state.hessian is not None:
             trace = effective_parameters(reduced, state.hessian, eta)
         peak = max(peak, trace)
-        misfit = reduced.misfit(state.fold.means)
+        misfit = self.released.misfit(state.fold.means)
         point = PathPoint(
             eta=eta,
             misfit=misfit / reduced.queries,

@@ -120,7 +120,7 @@ def test_tells_the_whole_story(whole_facts: Facts) -> None:
     assert "Chosen: η = 1." in words
     assert "Bounds of age were declared." in words
     assert "retilt 0.1.0" in words
-    assert "the private table was not read" in words
+    assert "from released answers and the synthetic table only" in words
     assert "NOT PRIVATE" not in words
     assert words.count("farthest") == 1
 

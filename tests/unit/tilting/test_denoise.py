@@ -69,7 +69,9 @@ def check(case, method, **options):
     np.testing.assert_allclose(
         result.shares @ queries[result.rows], result.closest, rtol=1e-12, atol=1e-12 * size
     )
-    interior = options.get("interior", INTERIOR)
+    moved = np.abs(case.base @ queries - result.closest) / case.covariance.deviations
+    unseen = min(INTERIOR, 0.01 / moved.max()) if moved.max() > 0 else INTERIOR
+    interior = options.get("interior", unseen)
     mixed = (1 - interior) * result.closest + interior * (case.base @ queries)
     np.testing.assert_allclose(result.answers, mixed, rtol=1e-12, atol=1e-12 * size)
     value = objective(case, method, result.closest)

@@ -43,12 +43,10 @@ from retilt.tilting.reduction import reduce
 Denoiser: TypeAlias = Literal["qp", "lp"]
 
 INTERIOR = 1e-4
-"""Share of the base weights in the returned point, which makes every weight positive.
+"""Largest share of the base weights in the returned point, which makes every weight positive."""
 
-Each answer moves by a ten-thousandth of its way back to the base weights' mean: of a query in
-[0, 1] by less than 1e-4, which is below the noise of a table of a few hundred thousand rows at
-a budget of 1, and far below where there are fewer rows or less budget.
-"""
+_UNSEEN = 0.01
+"""Deviations of its noise by which that may move an answer at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def denoise(
     problem: Problem,
     method: Denoiser,
     *,
-    interior: float = INTERIOR,
+    interior: float | None = None,
     tolerance: float = 1e-9,
     rows: Rows | None = None,
 ) -> Denoised:
@@ -121,7 +119,8 @@ def denoise(
         ``"lp"``: least absolute deviations in units of the noise.
     interior
         Share of the base weights in the returned point, in [0, 1). The paper asks for positive
-        weights; 0 returns the optimum over the closed simplex itself.
+        weights; 0 returns the optimum over the closed simplex itself. None for 1e-4, or less
+        where that would move an answer by more than a hundredth of its noise's deviation.
     tolerance
         Relative gap up to which the result counts as converged, positive.
     rows
@@ -167,6 +166,9 @@ def denoise(
     closest[rows.varying] = found.means
     base = rows.constants.copy()
     base[rows.varying] = rows.means(rows.merged)
+    if interior is None:
+        moved = float(np.max(np.abs(base - closest) / problem.covariance.deviations))
+        interior = min(INTERIOR, _UNSEEN / moved) if moved > 0 else INTERIOR
     numbers = _representatives(rows, found.pool)
     order = np.argsort(numbers)
     return Denoised(
@@ -183,11 +185,11 @@ def denoise(
     )
 
 
-def _check(method: str, interior: float, tolerance: float) -> None:
+def _check(method: str, interior: float | None, tolerance: float) -> None:
     if method not in get_args(Denoiser):
         allowed = " or ".join(f'"{name}"' for name in get_args(Denoiser))
         raise InputError(f"denoise: got {method!r}, expected {allowed}.")
-    if not 0 <= interior < 1:
+    if interior is not None and not 0 <= interior < 1:
         raise InputError(f"interior: got {interior}, expected a share from 0 to below 1.")
     if not 0 < tolerance < math.inf:
         raise InputError(f"tolerance: got {tolerance}, expected a positive number.")
