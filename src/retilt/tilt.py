@@ -335,6 +335,11 @@ class Tilt:
         """
         from retilt.report import write_page
 
+        if self.moved:
+            raise InputError(
+                "report: the tilt was fitted to other rows than these. Fit the answers to these "
+                "rows, and report on that; never on private rows."
+            )
         write_page(path, self.facts(), force=force)
 
     def facts(self) -> Facts:
