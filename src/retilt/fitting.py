@@ -22,7 +22,7 @@ from retilt.privacy.plan import Plan
 from retilt.tilt import Tilt, check_seed
 from retilt.tilting.denoise import Denoiser
 from retilt.tilting.denoise import denoise as nearest
-from retilt.tilting.paper import Paper, fit_paper
+from retilt.tilting.paper import Paper, fit_paper, usual_denoiser
 from retilt.tilting.path import check_problem, fit_path
 from retilt.tilting.problem import Covariance, Problem
 from retilt.tilting.solution import Solution, Status
@@ -102,7 +102,7 @@ def fit(
         solution = fit_paper(candidates.problem, paper, norm=norm, seed=seed, on_step=on_step)
         program = paper.denoiser(norm)
         if program is None and not np.array_equal(solution.aim, solution.answers):
-            program = "lp" if norm == 1 else "qp"  # no weights could meet the answers as they are
+            program = usual_denoiser(norm)  # no weights could meet the answers as they are
         settings = {**asdict(paper), "denoise": program, "seed": seed}
     return Tilt(
         table=table,

@@ -101,9 +101,12 @@ class Paper:
 
     def denoiser(self, norm: Norm) -> Denoiser | None:
         """Which program denoises answers with Laplace (1) or Gaussian (2) noise."""
-        if self.denoise == "auto":
-            return "lp" if norm == 1 else "qp"
-        return self.denoise
+        return usual_denoiser(norm) if self.denoise == "auto" else self.denoise
+
+
+def usual_denoiser(norm: Norm) -> Denoiser:
+    """The program of the paper: a linear one for Laplace noise (1), quadratic for Gaussian (2)."""
+    return "lp" if norm == 1 else "qp"
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -163,15 +166,14 @@ def fit_paper(
     rows = Rows.of(problem)
     check_size(rows)
     closest, aim, program = problem.answers, problem.answers, paper.denoiser(norm)
+    empty = program is None and _box_is_empty(problem, rows, paper)
     proved = True
-    if program is not None:
-        denoised = denoise(problem, program, rows=rows)
+    if program is not None or empty:
+        denoised = denoise(problem, program or usual_denoiser(norm), rows=rows)
         closest, aim, proved = denoised.closest, denoised.answers, denoised.converged
     solved = _solve(problem, rows, aim, paper, seed, tell)
     solution = _solution(problem, rows, solved, paper, closest, aim)
-    if program is None and _box_is_empty(problem, rows, paper, solved):
-        return _nearest(problem, rows, paper, norm, seed, tell)
-    if _misfit(problem, closest) > _FAR:
+    if empty or _misfit(problem, closest) > _FAR:
         return replace(solution, status=Status.INFEASIBLE_MEASURES)
     return solution if proved else replace(solution, status=Status.ITERATION_LIMIT)
 
@@ -246,24 +248,15 @@ def _solution(
     return solution if arrived else replace(solution, status=Status.ITERATION_LIMIT)
 
 
-def _box_is_empty(problem: Problem, rows: Rows, paper: Paper, solved: _Solved) -> bool:
-    """Whether no weights are within the tolerance of the answers."""
+def _box_is_empty(problem: Problem, rows: Rows, paper: Paper) -> bool:
+    """Whether no weights are within the tolerance of the answers.
+
+    Only the exact solver can tell: the stochastic one's multipliers drift apart for ever, slowly.
+    """
     fixed = ~rows.varying
     errors = np.abs(rows.constants - problem.answers)[fixed]
     if np.any(errors > paper.tolerance + PRECISION * problem.covariance.deviations[fixed]):
         return True
-    if paper.solver == "sgd":
-        # Its multipliers would drift apart for ever, slowly: only the exact solver knows.
-        exact = replace(paper, solver="exact")
-        solved = _solve(problem, rows, problem.answers, exact, None, lambda step: None)
+    exact = replace(paper, solver="exact")
+    solved = _solve(problem, rows, problem.answers, exact, None, lambda step: None)
     return solved.verdict is Verdict.UNBOUNDED
-
-
-def _nearest(
-    problem: Problem, rows: Rows, paper: Paper, norm: Norm, seed: int | None, tell: Tell
-) -> Solution:
-    """The fit to the nearest answers that can be met, marked as what it is."""
-    denoised = denoise(problem, "lp" if norm == 1 else "qp", rows=rows)
-    solved = _solve(problem, rows, denoised.answers, paper, seed, tell)
-    solution = _solution(problem, rows, solved, paper, denoised.closest, denoised.answers)
-    return replace(solution, status=Status.INFEASIBLE_MEASURES)

@@ -7,7 +7,7 @@ from retilt.measures.base import Indicators, Products
 from retilt.tilting import Covariance, Problem, Status, fit_at
 from retilt.tilting.fold import Rows
 from retilt.tilting.reduction import MAX_VARYING, reduce
-from retilt.tilting.solvers import Verdict, drive, newton
+from retilt.tilting.solvers import Verdict, drive, search
 from retilt.tilting.solvers.newton import Newton, effective_parameters, with_hessian
 
 
@@ -97,7 +97,7 @@ def test_the_limit_is_kept(problem):
 
 
 def test_a_search_that_finds_nothing_ends(problem, monkeypatch):
-    monkeypatch.setattr(newton, "_HALVINGS", 0)
+    monkeypatch.setattr(search, "_HALVINGS", 0)
     reduced = whole(problem)
     state, verdict = drive(Newton(1e-20), reduced, 1.0, np.zeros(6), limit=5)
     assert verdict is Verdict.STALLED

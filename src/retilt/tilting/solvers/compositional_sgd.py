@@ -155,7 +155,7 @@ def _order(rows: Rows, generator: np.random.Generator) -> Positions:
     return result
 
 
-def soft_threshold(x: FloatArray, threshold: FloatArray | float) -> FloatArray:
+def soft_threshold(x: FloatArray, threshold: float) -> FloatArray:
     """The proximal operator of the L1 norm: towards zero by ``threshold``, and not beyond."""
     result: FloatArray = np.sign(x) * np.maximum(np.abs(x) - threshold, 0.0)
     return result

@@ -15,9 +15,8 @@ from retilt.measures.base import FloatArray
 from retilt.tilting.fold import Fold
 from retilt.tilting.reduction import Reduced
 from retilt.tilting.solvers import Verdict
+from retilt.tilting.solvers.search import halved
 
-_ARMIJO = 1e-4
-_HALVINGS = 60
 _PACE = 0.1
 _QUADRATIC = 1e-8
 """Below this decrement Newton converges quadratically unless rounding stops it."""
@@ -157,18 +156,16 @@ class Newton:
         if eta > 0 and system is None:
             system = System.of(regularised(reduced, state.hessian, eta))
         direction, decrement = _direction(system, state.hessian, state.gradient)
-        # What rounding alone can do to the difference of two values.
-        scale = 1 + abs(state.value) + float(np.abs(state.multipliers) @ np.abs(reduced.answers))
-        slack = 64 * np.finfo(float).eps * scale
-        length = 1.0
-        for _ in range(_HALVINGS):
-            multipliers = state.multipliers + length * direction
-            trial = _at(reduced, eta, multipliers, reduced.rows.fold(multipliers))
-            if trial.value <= state.value - _ARMIJO * length * decrement + slack:
-                break
-            length /= 2
-        else:
+        found = halved(
+            reduced,
+            state,
+            direction,
+            decrement,
+            lambda x: _at(reduced, eta, x, reduced.rows.fold(x)),
+        )
+        if found is None:
             return _unmoved(state, decrement)
+        trial, length = found
         gap = trial.gap if eta > 0 else decrement / 2
         # In the quadratic regime a full step must shrink the gap; if not, it is all rounding.
         slow = length == 1.0 and decrement < _QUADRATIC and gap > state.gap / 4

@@ -24,9 +24,9 @@ from retilt.tilting.fold import Fold
 from retilt.tilting.reduction import Reduced
 from retilt.tilting.solution import box_residuals
 from retilt.tilting.solvers import Verdict
+from retilt.tilting.solvers.newton import System
+from retilt.tilting.solvers.search import halved
 
-_ARMIJO = 1e-4
-_HALVINGS = 60
 _ROUNDING = 1e-10
 """Decrement below which a step that gains nothing is at the optimum up to rounding."""
 
@@ -96,17 +96,16 @@ class ProximalNewton:
             float(gradient @ direction) + self._penalty(goal) - self._penalty(state.multipliers)
         )
         decrement = max(0.0, -promised)
-        scale = 1 + abs(state.value) + float(np.abs(state.multipliers) @ np.abs(reduced.answers))
-        slack = 64 * np.finfo(float).eps * scale
-        length = 1.0
-        for _ in range(_HALVINGS):
-            multipliers = state.multipliers + length * direction
-            trial = self._at(reduced, multipliers, reduced.rows.fold(multipliers))
-            if trial.value <= state.value - _ARMIJO * length * decrement + slack:
-                break
-            length /= 2
-        else:
+        found = halved(
+            reduced,
+            state,
+            direction,
+            decrement,
+            lambda x: self._at(reduced, x, reduced.rows.fold(x)),
+        )
+        if found is None:
             return replace(state, decrement=decrement, stuck=True)
+        trial, _ = found
         slow = decrement < _ROUNDING and trial.residual > state.residual / 2
         if slow and trial.residual >= state.residual:
             return replace(state, decrement=decrement, stuck=True)
@@ -175,7 +174,7 @@ def lasso(
     for _ in range(_SYSTEMS + 4 * x.size):
         goal = np.zeros_like(x)
         pull = r - gamma * signs
-        goal[active] = _solve(matrix[np.ix_(active, active)], pull[active])
+        goal[active] = System.of(matrix[np.ix_(active, active)]).solve(pull[active])
         turned = active & ~free & (goal * signs < 0)
         if np.any(turned & (x == 0)):
             # Let in with others, and not wanted beside them.
@@ -199,13 +198,3 @@ def lasso(
         enter = excess > allowed if together else np.arange(x.size) == np.argmax(excess - allowed)
         signs[enter], active[enter] = np.sign(pull[enter]), True
     return x / scale
-
-
-def _solve(matrix: FloatArray, x: FloatArray) -> FloatArray:
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq
-
-    try:
-        result: FloatArray = cho_solve(cho_factor(matrix, check_finite=False), x)
-    except LinAlgError:
-        result = lstsq(matrix, x, check_finite=False)[0]
-    return result
