@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -144,16 +146,18 @@ def _check_outputs(
 
 @dataclass(slots=True)
 class _Keeper:
-    """Keeps the plan and the answers of a run: what was paid for must not be lost.
+    """Keeps the plan and the answers of a command: what was paid for must not be lost.
 
-    If the run fails after measuring, answers that were not asked for are written to a file of
-    their own in the current folder, so that ``retilt fit`` can go on from there.
+    If the command fails after measuring, answers that are in no file yet are written to one of
+    their own in the current folder, or else in the system's folder for temporary files, so that
+    ``retilt fit`` can go on from there.
     """
 
     plan_file: Path | None
     answers_file: Path | None
     force: bool
     answers: Answers | None = None
+    saved: bool = False
 
     def keep_plan(self, plan: Plan) -> None:
         if self.plan_file is not None:
@@ -163,19 +167,23 @@ class _Keeper:
         self.answers = answers
         if self.answers_file is not None:
             answers.save(self.answers_file, force=self.force)
+            self.saved = True
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self.answers is None or self.answers_file is not None:
+        if kind is None or self.answers is None or self.saved:
             return
-        place = Path(f"retilt-answers-{secrets.token_hex(4)}.json")
-        self.answers.save(place)
-        print(
-            f"The budget is spent; the answers were kept in {place}: go on with `retilt fit`.",
-            file=sys.stderr,
-        )
+        name = f"retilt-answers-{secrets.token_hex(4)}.json"
+        said = "The budget is spent, and the answers could not be kept in any file."
+        for place in (Path(name), Path(tempfile.gettempdir(), name)):
+            with suppress(InputError):  # the error that led here is the one to tell
+                self.answers.save(place)
+                said = f"The budget is spent; the answers were kept in {place}: go on with "
+                said += "`retilt fit`."
+                break
+        print(said, file=sys.stderr)
 
 
 def _need_output(
@@ -316,9 +324,10 @@ def measure(
     terminal = _terminal(context, output, quiet)
     files = _check_outputs({"answers": out}, [private, plan_file], force=force)
     made = load_plan(plan_file)
-    with terminal.progress("measuring"):
+    keeper = _Keeper(None, out, force)
+    with keeper, terminal.progress("measuring"):
         answers = take(private, made)
-        answers.save(out, force=force)
+        keeper.keep_answers(answers)
     rows = [
         [str(s["statistic"]), with_error(s["estimate"], s["standard_error"])]
         for s in answers.statistics_table()
@@ -654,8 +663,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         terminal.error(type(error).__name__, str(error), error.exit_code)
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        terminal.error("Interrupted", "interrupted; no output was left half written.", INTERRUPTED)
-        return INTERRUPTED
+        code = INTERRUPTED
     except Exception as error:
         # typer's usage errors; their common class is not public
         if hasattr(error, "format_message"):
@@ -664,4 +672,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         _report_internal(terminal, error, command)
         return INTERNAL_ERROR
+    if code == INTERRUPTED:  # typer makes this code of an interrupt by itself
+        terminal.error("Interrupted", "interrupted; no output was left half written.", INTERRUPTED)
     return code if isinstance(code, int) else 0

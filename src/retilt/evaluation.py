@@ -119,8 +119,8 @@ def evaluate(
     names = ("the private table", "the synthetic table", "the post-processed table")
     resolved = _resolve(tables[1], columns, schema)
     chosen = tuple(resolved.columns)
-    for table, what in zip(tables, names, strict=True):
-        check_table(table, resolved, what)
+    for position, (table, what) in enumerate(zip(tables, names, strict=True)):
+        check_table(table, resolved, what, private=position == 0)
         if table.rows == 0:
             raise InputError(f"{what} has no rows; there is nothing to compare.")
     comparisons, undefined = [], set[str]()

@@ -355,7 +355,7 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
     noise = plan.noise  # whatever is wrong with the plan is found before anything is read
     queries = plan.queries
     table = open_table(private, private=True)
-    check_table(table, plan.schema, "the private table")
+    check_table(table, plan.schema, "the private table", private=True)
     if plan.unit.relation is Relation.REPLACE and table.rows != plan.rows:
         raise RowCountError(
             f"rows: the private table has {table.rows:,} rows, the plan says {plan.rows:,}. "

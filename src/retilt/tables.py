@@ -16,15 +16,22 @@ def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]
     return {f: f.encode(table.cells(f.name)) for f in features}
 
 
-def require_columns(table: Table, names: Sequence[str], what: str) -> None:
+def require_columns(
+    table: Table, names: Sequence[str], what: str, *, private: bool = False
+) -> None:
     """Refuse a table that lacks a column.
 
     Raises
     ------
     WorkloadError
-        Names the missing columns and those that exist.
+        Names the missing columns, and those that exist unless the table is private.
     """
     missing = [n for n in names if n not in table.names]
+    if missing and private:
+        raise WorkloadError(
+            f"{what} has no column {', '.join(map(repr, missing))}. Its columns need the plan's "
+            "names (a CSV has them in its first line)."
+        )
     if missing:
         raise WorkloadError(
             f"{what} has no column {', '.join(map(repr, missing))}; "
@@ -32,14 +39,15 @@ def require_columns(table: Table, names: Sequence[str], what: str) -> None:
         )
 
 
-def check_table(table: Table, schema: Schema, what: str) -> None:
+def check_table(table: Table, schema: Schema, what: str, *, private: bool = False) -> None:
     """Refuse a table that lacks a column of the schema, or whose declared types can't hold it.
 
     Raises
     ------
     WorkloadError, ColumnTypeError
-        By names and types alone, never by what the cells hold.
+        By names and types alone, never by what the cells hold. The names of a private table's
+        other columns are not told: without a header, they would be its first row.
     """
-    require_columns(table, tuple(schema.columns), what)
+    require_columns(table, tuple(schema.columns), what, private=private)
     for name, column in schema.columns.items():
         check_type(name, column, table.arrow_type(name))

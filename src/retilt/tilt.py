@@ -554,7 +554,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         aim=aim,
         tolerance=tolerance,
     )
-    return Tilt(
+    tilt = Tilt(
         table=table,
         answers=answers,
         solution=solution,
@@ -566,6 +566,10 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         fingerprint=fingerprint,
         moved=fingerprint != candidates.fingerprint,
     )
+    odd = sorted(set(content) ^ set(tilt.to_dict()))
+    if odd:
+        raise FormatError(f"tilt file {path}: keys missing or unknown: {', '.join(odd)}.")
+    return tilt
 
 
 def _check_method(

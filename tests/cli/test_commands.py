@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from retilt.cli import main
-from retilt.privacy.answers import load_answers
+from retilt.exceptions import InputError
+from retilt.privacy.answers import Answers, load_answers
 
 CORRELATE = ["--correlate", 'age,"hours, weekly",income']
 
@@ -296,6 +297,53 @@ class TestHalves:
             assert "-o" in cli.err
 
 
+class TestNothingIsLost:
+    @pytest.mark.parametrize("command", ["run", "measure"])
+    def test_answers_whose_own_file_can_not_be_written(self, cli, halves, command):
+        dangling = cli.path("a.json")
+        dangling.symlink_to(cli.path("nowhere") / "a.json")
+        if command == "run":
+            code = cli.run(*CORRELATE, "--answers", dangling)
+        else:
+            code = cli("measure", cli.private, halves / "plan.json", "-o", dangling)
+        assert code == 2
+        assert "can't be written" in cli.err
+        (kept,) = Path().glob("retilt-answers-*.json")
+        assert str(kept) in cli.err
+        assert load_answers(kept).private
+
+    def test_answers_go_to_the_temporary_folder_where_this_one_takes_none(
+        self, cli, monkeypatch, tmp_path_factory
+    ):
+        spare = tmp_path_factory.mktemp("spare")
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(spare))
+        save = Answers.save
+
+        def elsewhere(answers, path, **options):
+            if Path(path).parent != spare:
+                raise InputError("no room here.")
+            save(answers, path, **options)
+
+        monkeypatch.setattr(Answers, "save", elsewhere)
+        assert cli.run(*CORRELATE, "--answers", "a.json") == 2
+        assert "no room here" in cli.err
+        (kept,) = spare.glob("retilt-answers-*.json")
+        assert load_answers(kept).private
+
+    def test_a_private_first_row_is_not_told_as_column_names(self, cli, halves):
+        bare = cli.path("bare.csv")
+        bare.write_text("SECRET-4711,50000,F\n" * 3, "utf-8")
+        assert cli("measure", bare, halves / "plan.json", "-o", "k.json") == 2
+        assert "has no column" in cli.err
+        assert "SECRET" not in cli.err
+
+    def test_an_empty_path_is_no_folder(self, cli, halves):
+        pq.write_table(pc.read_csv(cli.private), cli.path("p.parquet"))
+        assert cli("fit", "", halves / "answers.json", "-o", "k.csv") == 2
+        assert "is empty" in cli.err
+        assert not cli.path("k.csv").exists()
+
+
 class TestOutputs:
     @pytest.fixture
     def taken(self, cli) -> Path:
@@ -382,6 +430,16 @@ class TestErrors:
         assert words in cli.err
         assert cli.err.count("\n") == 1
         assert cli.json()["error"]["exit_code"] == 2
+
+    def test_an_interrupt_is_said(self, cli, monkeypatch):
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("retilt.pipeline.measure", interrupt)
+        assert cli.run(*CORRELATE, "-o", "post.csv", "--output", "json") == 130
+        assert cli.err.startswith("error: interrupted")
+        assert cli.json()["error"]["exit_code"] == 130
+        assert not cli.path("post.csv").exists()
 
     def test_internal_errors_of_private_commands_show_no_text(self, cli, monkeypatch):
         def leak(*_, **__):

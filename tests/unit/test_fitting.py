@@ -190,6 +190,7 @@ class TestTheFile:
             ("tolerance", "x"),
             ("aim", [0.0]),
             ("aim", None),
+            ("foo", 1),
         ],
     )
     def test_what_it_does_not_take(self, key: str, value: Any, tmp_path: Path) -> None:
@@ -276,6 +277,12 @@ class TestTheReport:
         facts = rt.fit(flat, PAPERS, method="paper-exact").facts()
         assert np.isnan(facts.correlations[0].before[0]).all()
         assert np.isnan(facts.correlations[0].before[0, 0])
+
+    def test_there_is_none_of_other_rows(self, tmp_path: Path) -> None:
+        rt.fit(SYNTHETIC, PAPERS).save(tmp_path / "tilt.json")
+        with pytest.raises(InputError, match="other rows"):
+            rt.load_tilt(tmp_path / "tilt.json", REAL).report(tmp_path / "a.html")
+        assert not (tmp_path / "a.html").exists()
 
     def test_a_loaded_tilt_writes_the_same_page(self, tmp_path: Path) -> None:
         tilt = rt.fit(SYNTHETIC, PAPERS)

@@ -108,6 +108,9 @@ def _read_stream(source: Any) -> pa.Table:
 
 def _open_path(source: str | Path, *, private: bool) -> Table:
     text = str(source)
+    if not text.strip():
+        # As a path it would be the current folder, with every Parquet file in it.
+        raise InputError(f"a table's path is empty (got {text!r}): expected {_KINDS}.")
     if isinstance(source, str) and "://" in text:
         return _open_address(text)
     path = Path(source)
