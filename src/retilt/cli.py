@@ -128,13 +128,14 @@ def _check_outputs(
 ) -> dict[str, Path]:
     """Refuse what can't be written, before anything is read or measured."""
     from retilt.engines.files import refuse_existing, refuse_table_path
+    from retilt.engines.local import would_change
 
     wanted = {role: path for role, path in outputs.items() if path is not None}
-    read = {os.path.realpath(path) for path in inputs if path is not None}
+    read = [path for path in inputs if path is not None]
     seen: set[str] = set()
     for role, path in wanted.items():
         place = os.path.realpath(path)
-        if place in read:
+        if any(would_change(source, path) for source in read):
             raise InputError(f"output {path}: that is an input file. Name another one.")
         if place in seen:
             raise InputError(f"output {path}: two outputs have this name. Name each another one.")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
@@ -369,6 +370,29 @@ class TestOutputs:
         before = hashlib.sha256(Path(cli.private).read_bytes()).digest()
         assert cli.run(*CORRELATE, "-o", cli.private, "--force") == 2
         assert hashlib.sha256(Path(cli.private).read_bytes()).digest() == before
+
+    def test_nor_where_the_input_is_a_database_a_glob_or_a_folder(self, cli):
+        folder = cli.path("parts")
+        folder.mkdir()
+        pq.write_table(pc.read_csv(cli.private), folder / "1.parquet")
+        duckdb.connect(str(cli.path("my.db"))).execute(
+            "CREATE TABLE t AS SELECT * FROM 'parts/1.parquet'"
+        ).close()
+        before = {p: p.read_bytes() for p in (folder / "1.parquet", cli.path("my.db"))}
+        for private, option, output in (
+            ("duckdb:///my.db?table=t", "--report", "my.db"),
+            ("parts/*.parquet", "-o", "parts/1.parquet"),
+            ("parts/*.parquet", "-o", "parts/2.parquet"),
+            ("parts", "-o", "parts/2.parquet"),
+            ("parts", "-o", "parts/deep/2.parquet"),
+        ):
+            arguments = ["run", private, cli.synthetic, *CORRELATE, "--epsilon", 2, *cli.schema]
+            assert cli(*arguments, option, output, "--force") == 2
+            assert "is an input file" in cli.err
+        assert {p: p.read_bytes() for p in before} == before
+        # What is no part of the table may stand beside it.
+        assert cli("run", "parts", cli.synthetic, *CORRELATE, "--epsilon", 2, *cli.schema,
+                   "-o", "parts/post.csv", "--quiet") == 0  # fmt: skip
 
     def test_two_outputs_of_one_name(self, cli):
         assert cli.run(*CORRELATE, "-o", "x.csv", "--weights", "./x.csv") == 2

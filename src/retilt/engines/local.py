@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,30 @@ def _open(source: Any, *, private: bool) -> Table:
     if isinstance(source, (str, Path)):
         return _open_path(source, private=private)
     return _open_frame(source)
+
+
+def would_change(source: str | Path, output: str | Path) -> bool:
+    """Whether writing ``output`` would change the table at ``source``, going by names alone.
+
+    True for its file, for the database behind a ``duckdb:`` address, and for a Parquet file in
+    its folder or among those that its glob finds, there already or not.
+    """
+    text, place = str(source), Path(os.path.realpath(output))
+    if "://" in text:
+        return place == Path(os.path.realpath(_database_of(text)))
+    if not Path(text).exists() and glob.has_magic(text):
+        pattern = Path(os.path.realpath(Path(text).parent), Path(text).name)
+        found = map(os.path.realpath, glob.glob(text, recursive=True))  # noqa: PTH207
+        return str(place) in found or place.match(str(pattern))
+    if Path(text).is_dir():
+        inside = place.is_relative_to(os.path.realpath(text))
+        return inside and not_parquet([place]) is None
+    return place == Path(os.path.realpath(text))
+
+
+def _database_of(address: str) -> Path:
+    """The file of a ``duckdb:`` address."""
+    return Path(unquote(urlsplit(address).path).removeprefix("/"))
 
 
 # --- frames ------------------------------------------------------------------------------
@@ -168,7 +193,7 @@ def _open_address(text: str) -> Table:
             "duckdb:///file.db?table=t (relative path; four slashes for an absolute one)."
         )
     tables = parse_qs(parts.query).get("table", [])
-    path = Path(unquote(parts.path).removeprefix("/"))
+    path = _database_of(text)
     if len(tables) != 1:
         raise InputError("a duckdb address names one table: duckdb:///file.db?table=t")
     if not path.is_file():
