@@ -26,9 +26,9 @@ from retilt.exceptions import (
     WorkloadError,
 )
 from retilt.fitting import Way, check_encoded, check_fit, fit
-from retilt.measures.base import Feature, FloatArray, IntArray, Relation
+from retilt.measures.base import Basis, Feature, FloatArray, IntArray, Relation, Terms
 from retilt.measures.marginals import Marginal, MarginalBlock
-from retilt.measures.moments import Basis, Moments
+from retilt.measures.moments import Moments
 from retilt.measures.queries import QuerySet, describe_duplicates
 from retilt.measures.workload import Measure, Workload
 from retilt.privacy.allocation import block_scales, count_scale
@@ -42,7 +42,7 @@ from retilt.privacy.budget import (
     total_budget,
 )
 from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
-from retilt.privacy.plan import Plan, bind, load_plan
+from retilt.privacy.plan import Plan, load_plan, terms_of
 from retilt.privacy.sensitivity import norm_of
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit
 from retilt.resample import Method
@@ -185,7 +185,7 @@ class _StandIn:
         """The features' columns as integers."""
         for feature in features:
             if feature not in self._encoded:
-                self._encoded[feature] = feature.encode(self.cells(feature.name))
+                self._encoded[feature] = feature.encode(self.cells, self.table.rows)
         return {f: self._encoded[f] for f in features}
 
 
@@ -210,6 +210,10 @@ class _Planner:
     @property
     def schema(self) -> Schema:
         return self.stand_in.schema
+
+    @property
+    def terms(self) -> Terms:
+        return terms_of(self.schema, self.basis, self.budget, self.unit)
 
     def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
         measures = tuple(self._tune(self._resolve(m)) for m in workload.measures)
@@ -245,7 +249,7 @@ class _Planner:
             check_encoded(plan.queries, encoded, np.ones(self.stand_in.table.rows))
 
     def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
-        return QuerySet(bind(measures, self.schema, self.basis, self.budget, self.unit))
+        return QuerySet(tuple(m.bind(self.terms) for m in measures))
 
     def _answers(self, queries: QuerySet) -> FloatArray:
         encoded = self.stand_in.encode(queries.features)
@@ -265,8 +269,7 @@ class _Planner:
         if isinstance(measure, Marginal) or self.basis == "paper":
             return measure
         answers = self._answers(self._bind((measure,)))
-        norm, relation = norm_of(self.budget), self.unit.relation
-        return measure.tuned(self.schema, answers, norm=norm, relation=relation)
+        return measure.tuned(self.terms, answers)
 
     def _notes(self, measures: tuple[Measure, ...], queries: QuerySet) -> list[str]:
         notes = list(self._empty_cells(queries))

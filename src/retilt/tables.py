@@ -13,7 +13,7 @@ from retilt.schema.encode import check_type
 
 def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
     """Every feature's column as integers, by the fixed policy."""
-    return {f: f.encode(table.cells(f.name)) for f in features}
+    return {f: f.encode(table.cells, table.rows) for f in features}
 
 
 def require_columns(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from retilt.measures import marginals, moments
-from retilt.measures.base import Relation
+from retilt.measures.base import Relation, Terms
 from retilt.privacy import accounting, budget, mechanism, plan, sensitivity
 from retilt.privacy.budget import ZCDP, ApproxDP, PureDP
 
@@ -62,7 +62,7 @@ def check_tables() -> None:
     for relation in (REPLACE, ADD_REMOVE):
         for norm in (1, 2):
             block = bounds.Marginal(("c0",)).bind(
-                bounds.named([bounds.CODES]), norm=norm, relation=relation
+                Terms(bounds.named([bounds.CODES]), norm=norm, relation=relation)
             )
             rows = bounds.all_rows([range(block.size)])
             bounds.check_block(block, norm, relation, rows)

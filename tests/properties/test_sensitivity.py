@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from retilt.exceptions import RetiltError
-from retilt.measures.base import Block, Relation
+from retilt.measures.base import Block, Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments, MomentsBlock, rational_sqrt_down
 from retilt.pipeline import exact_sums
@@ -150,7 +150,7 @@ def moments_block(
 ) -> MomentsBlock:
     schema = named(columns)
     measure = Moments(tuple(schema.columns), order=order, loudness=loudness)
-    return measure.bind(schema, basis=basis, norm=norm, relation=relation)  # type: ignore[arg-type]
+    return measure.bind(Terms(schema, basis=basis, norm=norm, relation=relation))  # type: ignore[arg-type]
 
 
 def rows_of(block: MomentsBlock) -> NDArray[np.int32]:
@@ -324,7 +324,9 @@ def test_two_valued_columns_are_never_in_the_middle() -> None:
     hostile = ["no", "yes", "", None, "NaN", "other", "null", "nan", "0", "1", "true", "x" * 1000]
     for column in (TWO, FLAG, Categorical((0.0, 1.0)), Categorical(("", "NaN"))):
         block = moments_block([column], norm=2, relation=REPLACE)
-        grid = block.features[0].encode(pa.chunked_array([pa.array(hostile, pa.string())]))
+        grid = block.features[0].encode(
+            lambda _: pa.chunked_array([pa.array(hostile, pa.string())]), len(hostile)
+        )
         assert set(np.abs(grid)) == {1}
 
 
@@ -337,7 +339,7 @@ def test_two_valued_columns_are_never_in_the_middle() -> None:
 def test_marginals(names: tuple[str, ...], relation: Relation, norm: int) -> None:
     schema = named((CODES, FLAG, FINE))
     measure = Marginal(names, edges={"c2": (-50.0, 0.0)} if "c2" in names else {})
-    block = measure.bind(schema, norm=norm, relation=relation)  # type: ignore[arg-type]
+    block = measure.bind(Terms(schema, norm=norm, relation=relation))  # type: ignore[arg-type]
     rows = all_rows([range(s) for s in block.shape])
     check_block(block, norm, relation, rows, attained=True)
     assert all(sum(s) == 1 for s in row_sums(block, rows))
@@ -353,12 +355,14 @@ def test_every_cell_value_falls_in_exactly_one_cell() -> None:
         }
     )
     edges = {"n": (-50.0, 0.0), "t": (1.59e15,)}
-    block = Marginal(tuple(schema.columns), edges=edges).bind(schema, norm=2, relation=REPLACE)
+    block = Marginal(tuple(schema.columns), edges=edges).bind(
+        Terms(schema, norm=2, relation=REPLACE)
+    )
     text = ["", None, "nan", "inf", "-inf", "1e308", "-1e308", "-50", "0", "a", "true",
             "2020-06-01",
             "9999-12-31", "other", "null", 'quo"te', "new\nline", "infinity"]  # fmt: skip
     cells = pa.chunked_array([pa.array(text, pa.string())])
-    arrays = [f.encode(cells) for f in block.features]
+    arrays = [f.encode(lambda _: cells, len(cells)) for f in block.features]
     for array, size in zip(arrays, block.shape, strict=True):
         assert array.min() >= 0
         assert array.max() < size
@@ -398,7 +402,11 @@ def encoded_rows(plan: Plan, points: int) -> tuple[dict[object, NDArray[np.int32
     tables = []
     for name in names:
         cells = pa.chunked_array([pa.array(extreme_cells(plan.schema[name], points), pa.string())])
-        encoded = [f.encode(cells) for f in plan.queries.features if f.name == name]
+        encoded = [
+            f.encode({name: cells}.__getitem__, len(cells))
+            for f in plan.queries.features
+            if f.name == name
+        ]
         tables.append(np.unique(np.stack(encoded, axis=1), axis=0))
     picks = all_rows([range(len(t)) for t in tables])
     columns: dict[object, NDArray[np.int32]] = {}

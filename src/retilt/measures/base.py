@@ -12,7 +12,7 @@ gives the synthetic table's query values to the solver as a :class:`Design` part
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.schema.columns import Column
-from retilt.schema.encode import to_cells, to_grid
+from retilt.schema.columns import Column, Schema
+from retilt.schema.encode import cell_labels, to_cells, to_grid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +32,12 @@ IntArray: TypeAlias = NDArray[np.int32]
 
 Norm: TypeAlias = Literal[1, 2]
 """1 for Laplace (pure DP), 2 for Gaussian."""
+
+Basis: TypeAlias = Literal["centred", "paper"]
+"""In which polynomials moments are asked."""
+
+Read: TypeAlias = "Callable[[str], pa.ChunkedArray]"
+"""Gives (rows,) cells of the column of a name."""
 
 
 def label(text: str) -> str:
@@ -45,20 +51,71 @@ def label(text: str) -> str:
 
 
 class Relation(Enum):
-    """Which tables are neighbours."""
+    """Which tables are neighbours, row by row.
+
+    Under ``REPLACE`` one row becomes another. Every bound for it also covers a row that comes
+    or goes while the row count is measured apart (``diam({0} and all query vectors)``, DESIGN
+    4), which is what a person's rows do; the tests hold each measure to that.
+    """
 
     REPLACE = "replace-one"
     ADD_REMOVE = "add-remove"
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What measures are bound to.
+
+    Attributes
+    ----------
+    schema
+        Of every column that they read.
+    norm, relation
+        Of the sensitivity.
+    basis
+        Of moments.
+    counted
+        Whether the row count is private and measured, so that shares of a partition add up
+        to 1 only but for noise.
+    """
+
+    schema: Schema
+    norm: Norm = 2
+    relation: Relation = Relation.REPLACE
+    basis: Basis = "centred"
+    counted: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.counted is None:
+            object.__setattr__(self, "counted", self.relation is Relation.ADD_REMOVE)
+
+
+class Source(Protocol):
+    """Where the values of a variable come from that is no column of the table. Hashable."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the columns that it reads."""
+        ...
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Tells it from other sources; texts, for the keys of queries."""
+        ...
+
+    def cells(self, read: Read, rows: int) -> pa.ChunkedArray:
+        """(rows,) numbers or true/false without nulls, each from its own row alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Feature:
-    """An encoded column that a block reads.
+    """An encoded variable that a block reads.
 
     Parameters
     ----------
     name
-        The column's name.
+        The variable's name.
     column
         Its schema.
     kind
@@ -67,18 +124,69 @@ class Feature:
     edges
         Inner bin edges of a numeric or datetime column, ascending, in the column's units
         (datetimes as microseconds since 1970); ``edges[i-1] <= value < edges[i]`` is cell i.
+    source
+        Where its values come from; ``None`` for the table's column ``name``.
     """
 
     name: str
     column: Column
     kind: Literal["grid", "cells"]
     edges: tuple[float, ...] = ()
+    source: Source | None = None
 
-    def encode(self, cells: pa.ChunkedArray) -> IntArray:
-        """The column's cells as integers, (rows,) int32, by the fixed policy of the schema."""
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the table's columns that it is made of."""
+        return (self.name,) if self.source is None else self.source.reads
+
+    def encode(self, read: Read, rows: int) -> IntArray:
+        """The variable as integers, (rows,) int32, by the fixed policy of the schema."""
+        cells = read(self.name) if self.source is None else self.source.cells(read, rows)
         if self.kind == "grid":
             return to_grid(self.column, cells)
         return to_cells(self.column, cells, self.edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A bounded function of one row that has a name: a column, or computed from columns.
+
+    Attributes
+    ----------
+    name
+        The column's name, or the formula as it stands in the names of statistics.
+    column
+        Its bounds or categories.
+    source
+        Where its values come from; ``None`` for the table's column ``name``.
+    """
+
+    name: str
+    column: Column
+    source: Source | None = None
+
+    @property
+    def label(self) -> str:
+        """The name in statistics; a formula is not quoted."""
+        return label(self.name) if self.source is None else self.name
+
+    @property
+    def identity(self) -> str | list[str]:
+        """Tells it from other variables, in the keys of queries (JSON)."""
+        return self.name if self.source is None else list(self.source.identity)
+
+    @property
+    def grid(self) -> Feature:
+        """Its values as integers of a grid."""
+        return Feature(self.name, self.column, "grid", (), self.source)
+
+    def cells(self, edges: tuple[float, ...] = ()) -> Feature:
+        """The cell that each value falls in."""
+        return Feature(self.name, self.column, "cells", edges, self.source)
+
+    def cell_labels(self, edges: tuple[float, ...] = ()) -> tuple[str, ...]:
+        """Names of its cells; what is computed is never null and has no cell for it."""
+        return cell_labels(self.column, edges)[: None if self.source is None else -1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +230,42 @@ class Indicators:
     size: int
 
 
-Design: TypeAlias = Products | Indicators
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Query values that are products of columns within one cell of a partition, 0 outside it.
+
+    The value of query k on row i is
+    ``[codes[i] == cell[k]] * (offset[k] + factor[k] * f(left[k]) * f(right[k]))`` where
+    ``f(-1) = 1`` and ``f(j) = values[i, j]``.
+
+    Attributes
+    ----------
+    codes
+        (rows,) int32: the row's cell, ``0..size-1``.
+    size
+        Number of cells.
+    values
+        (rows, columns) float64.
+    cell, left, right, offset, factor
+        (K,) the query's cell; the rest as in :class:`Products`. An indicator has left and
+        right -1, offset 0, factor 1.
+    """
+
+    codes: IntArray
+    size: int
+    values: FloatArray
+    cell: NDArray[np.intp]
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    offset: FloatArray
+    factor: FloatArray
+
+
+Design: TypeAlias = Products | Indicators | Grouped
 
 
 class Block(Protocol):
-    """A measure bound to a schema, a basis, a norm and a neighbour relation."""
+    """A measure bound to its :class:`Terms`."""
 
     @property
     def features(self) -> tuple[Feature, ...]:

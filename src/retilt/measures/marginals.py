@@ -26,10 +26,12 @@ from retilt.measures.base import (
     IntArray,
     Norm,
     Relation,
+    Terms,
+    Variable,
     label,
 )
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
-from retilt.schema.encode import cell_labels, limits
+from retilt.schema.encode import limits
 
 Bins: TypeAlias = int | tuple[float, ...]
 """Number of quantile bins, or inner edges."""
@@ -120,18 +122,19 @@ class Marginal:
         # The edges say it all now: what was wished for would only be lost in a file.
         return replace(self, edges=edges, bins={}, default_bins=DEFAULT_BINS)
 
-    def bind(self, schema: Schema, *, norm: Norm, relation: Relation) -> MarginalBlock:
+    def bind(self, terms: Terms) -> MarginalBlock:
         """The block of this table."""
+        schema = terms.schema
         edges = self.edges or {}
         for name in self.columns:
             if isinstance(schema[name], (Numeric, Datetime)) and name not in edges:
                 raise WorkloadError(f"marginal: no bin edges were fixed for {name!r}.")
         block = MarginalBlock(
-            names=self.columns,
-            columns=tuple(schema[n] for n in self.columns),
+            variables=tuple(Variable(n, schema[n]) for n in self.columns),
             edges=tuple(tuple(edges.get(n, ())) for n in self.columns),
-            norm=norm,
-            relation=relation,
+            norm=terms.norm,
+            relation=terms.relation,
+            known_total=not terms.counted,
         )
         if block.size > MAX_CELLS:
             raise WorkloadError(
@@ -182,23 +185,25 @@ class MarginalBlock:
     ``null``; or bins, ``null``).
     """
 
-    names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    variables: tuple[Variable, ...]
     edges: tuple[tuple[float, ...], ...]
     norm: Norm
     relation: Relation
+    known_total: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its variables."""
+        return tuple(v.name for v in self.variables)
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """One column of cell numbers each."""
-        return tuple(
-            Feature(n, c, "cells", e)
-            for n, c, e in zip(self.names, self.columns, self.edges, strict=True)
-        )
+        return tuple(v.cells(e) for v, e in zip(self.variables, self.edges, strict=True))
 
     @property
     def _labels(self) -> list[tuple[str, ...]]:
-        return [cell_labels(c, e) for c, e in zip(self.columns, self.edges, strict=True)]
+        return [v.cell_labels(e) for v, e in zip(self.variables, self.edges, strict=True)]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -213,8 +218,9 @@ class MarginalBlock:
     @property
     def keys(self) -> tuple[str, ...]:
         """The same for the same table whatever the order of its columns."""
-        order = sorted(range(len(self.names)), key=lambda i: self.names[i])
-        head = [[self.names[i], list(self.edges[i])] for i in order]
+        identities = [v.identity for v in self.variables]
+        order = sorted(range(len(identities)), key=lambda i: str(identities[i]))
+        head = [[identities[i], list(self.edges[i])] for i in order]
         prefix = json.dumps(["table", head], ensure_ascii=False)
         cells = product(*(range(s) for s in self.shape))
         return tuple(f"{prefix}{[cell[i] for i in order]}" for cell in cells)
@@ -253,8 +259,8 @@ class MarginalBlock:
     def statistics(self) -> tuple[str, ...]:
         """``cell(sex=F, race=White)``: the share of each cell."""
         labelled = (
-            [f"{label(n)}={_cell_label(v, c)}" for v in labels]
-            for n, c, labels in zip(self.names, self.columns, self._labels, strict=True)
+            [f"{variable.label}={_cell_label(v, variable.column)}" for v in labels]
+            for variable, labels in zip(self.variables, self._labels, strict=True)
         )
         return tuple(f"cell({', '.join(cell)})" for cell in product(*labelled))
 
@@ -262,11 +268,6 @@ class MarginalBlock:
     def statistic_keys(self) -> tuple[str, ...]:
         """Name and query: bins whose edges print alike are not the same cell."""
         return tuple(f"{s} {k}" for s, k in zip(self.statistics, self.keys, strict=True))
-
-    @property
-    def _known_total(self) -> bool:
-        """Whether the shares add up to 1 without noise: the row count is public."""
-        return self.relation is Relation.REPLACE
 
     def evaluate(self, answers: FloatArray) -> FloatArray:
         """(S,) shares; with a public row count, projected on a total of 1.
@@ -276,7 +277,7 @@ class MarginalBlock:
         """
         excess = float(answers.sum()) - 1
         # A table's own shares add up to 1 but for rounding, which must not fill empty cells.
-        if not self._known_total or abs(excess) < 1e-9:
+        if not self.known_total or abs(excess) < 1e-9:
             return answers.copy()
         projected: FloatArray = answers - excess / self.size
         return projected
@@ -286,7 +287,7 @@ class MarginalBlock:
     ) -> FloatArray:
         """(S,) standard errors of the (projected) shares."""
         del answers  # the shares are linear in the answers
-        if self._known_total:
+        if self.known_total:
             m = self.size
             # x_k - mean(x): variance v_k (1 - 2/m) + sum(v) / m^2.
             variances = variances * (1 - 2 / m) + variances.sum() / m**2

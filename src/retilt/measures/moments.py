@@ -20,25 +20,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor, isqrt, sqrt
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import (
+    Basis,
     Feature,
     FloatArray,
     IntArray,
     Norm,
     Products,
     Relation,
-    label,
+    Terms,
+    Variable,
 )
-from retilt.schema.columns import MAX_LEVELS, Column, Datetime, Numeric, Schema
+from retilt.schema.columns import MAX_LEVELS, Column, Datetime, Numeric
 from retilt.schema.encode import limits
-
-Basis: TypeAlias = Literal["centred", "paper"]
 
 _CHUNK = 2**20
 """Rows summed at once: 2**20 products of at most 2**32 stay exact in float64."""
@@ -221,8 +221,9 @@ class Moments:
         """The name in a workload file."""
         return self.statistics
 
-    def bind(self, schema: Schema, *, basis: Basis, norm: Norm, relation: Relation) -> MomentsBlock:
+    def bind(self, terms: Terms) -> MomentsBlock:
         """The block of this measure; columns that are constant by the schema are left out."""
+        schema, norm = terms.schema, terms.norm
         names = tuple(n for n in self.columns if schema[n].levels > 0)
         if len(names) < (2 if self.statistics == "correlation" else 1):
             raise WorkloadError(
@@ -241,19 +242,16 @@ class Moments:
         # The bound (d + r)**2 needs r = alpha**2 <= d, d being the columns that vary.
         cap = rational_sqrt_down(Fraction(len(names))) if norm == 2 else Fraction(len(names))
         return MomentsBlock(
-            names=names,
-            columns=tuple(schema[n] for n in names),
+            variables=tuple(Variable(n, schema[n]) for n in names),
             order=self.order,
             correlations_only=self.statistics == "correlation",
-            basis=basis,
+            basis=terms.basis,
             norm=norm,
-            relation=relation,
+            relation=terms.relation,
             loudness=Fraction(1) if self.order == 1 else min(loudness, cap),
         )
 
-    def tuned(
-        self, schema: Schema, answers: FloatArray, *, norm: Norm, relation: Relation
-    ) -> Moments:
+    def tuned(self, terms: Terms, answers: FloatArray) -> Moments:
         """Return this measure with the loudness that predicts the least total squared error.
 
         The linear terms share one loudness, alpha. The predicted variance of each statistic
@@ -265,20 +263,20 @@ class Moments:
         if self.order == 1:
             return self
         count = len(self.columns)
-        top = sqrt(count) if norm == 2 else float(count)
+        top = sqrt(count) if terms.norm == 2 else float(count)
         # Below top / 8 the means drown in noise for a gain of a few per cent elsewhere.
         candidates = sorted({Fraction(ceil(64 * top * g), 64) for g in np.geomspace(0.125, 1, 24)})
         losses = []
         for loudness in candidates:
             tried = replace(self, loudness=min(loudness, Fraction(count)))
-            block = tried.bind(schema, basis="centred", norm=norm, relation=relation)
+            block = tried.bind(replace(terms, basis="centred"))
             losses.append(block.predicted_loss(answers))
         best = candidates[int(np.argmin(losses))]
         return replace(self, loudness=min(best, Fraction(count)))
 
 
-def _key(kind: str, *names: str) -> str:
-    return json.dumps([kind, *sorted(names)], ensure_ascii=False)
+def _key(kind: str, *variables: Variable) -> str:
+    return json.dumps([kind, *sorted((v.identity for v in variables), key=str)], ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +288,7 @@ class MomentsBlock:
     the linear term in the paper's); then the products i < j, row by row.
     """
 
-    names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    variables: tuple[Variable, ...]
     order: int
     correlations_only: bool
     basis: Basis
@@ -302,7 +299,17 @@ class MomentsBlock:
     @property
     def features(self) -> tuple[Feature, ...]:
         """One grid column each."""
-        return tuple(Feature(n, c, "grid") for n, c in zip(self.names, self.columns, strict=True))
+        return tuple(v.grid for v in self.variables)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """(d,) names of the variables."""
+        return tuple(v.name for v in self.variables)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """(d,) their bounds or categories."""
+        return tuple(v.column for v in self.variables)
 
     @property
     def _squares(self) -> list[int]:
@@ -327,10 +334,10 @@ class MomentsBlock:
         square = f"1-{letter}{letter}" if self._complement else letter * 2
         left, right = self._pairs
         return (
-            *(_key(letter, n) for n in self.names),
-            *(_key(square, self.names[i]) for i in self._squares),
+            *(_key(letter, v) for v in self.variables),
+            *(_key(square, self.variables[i]) for i in self._squares),
             *(
-                _key(letter * 2, self.names[i], self.names[j])
+                _key(letter * 2, self.variables[i], self.variables[j])
                 for i, j in zip(left, right, strict=True)
             ),
         )
@@ -439,7 +446,7 @@ class MomentsBlock:
     def statistics(self) -> tuple[str, ...]:
         """``mean(a)``, ``sd(a)``, ``corr(a, b)`` in the user's order of columns."""
         left, right = self._pairs
-        names = [label(n) for n in self.names]
+        names = [v.label for v in self.variables]
         correlations = tuple(
             f"corr({names[i]}, {names[j]})" for i, j in zip(left, right, strict=True)
         )
@@ -629,7 +636,7 @@ class MomentsBlock:
         origin, span = (v[i] for v in self._natural())
         ends = f"{origin + span * low:.4g} and {origin + span * high:.4g}"
         return (
-            f"mean({label(self.names[i])}): measured {origin + span * mean:.4g} "
+            f"mean({self.variables[i].label}): measured {origin + span * mean:.4g} "
             f"± {span * error:.2g}, but all synthetic rows lie between {ends}."
         )
 
@@ -637,7 +644,7 @@ class MomentsBlock:
         _, span = (v[i] for v in self._natural())
         measured, reach = (span * sqrt(max(s - mean**2, 0.0)) for s in (square, most))
         return (
-            f"sd({label(self.names[i])}): measured {measured:.4g}, but with the measured mean the "
+            f"sd({self.variables[i].label}): measured {measured:.4g}, but with the measured mean the "
             f"synthetic rows' values allow at most {reach:.4g}: they lack its far values."
         )
 

@@ -21,9 +21,9 @@ from typing import Any
 from retilt.engines.files import atomic_output
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
-from retilt.measures.base import Block
+from retilt.measures.base import Basis, Terms
 from retilt.measures.marginals import Marginal
-from retilt.measures.moments import Basis, Moments
+from retilt.measures.moments import Moments
 from retilt.measures.queries import QuerySet
 from retilt.measures.workload import Measure
 from retilt.privacy.budget import (
@@ -108,7 +108,8 @@ class Plan:
     @cached_property
     def queries(self) -> QuerySet:
         """The K distinct queries."""
-        return QuerySet(bind(self.measures, self.schema, self.basis, self.budget, self.unit))
+        terms = terms_of(self.schema, self.basis, self.budget, self.unit)
+        return QuerySet(tuple(m.bind(terms) for m in self.measures))
 
     @cached_property
     def noise(self) -> NoisePlan:
@@ -232,17 +233,9 @@ class Plan:
         write_json(path, self.to_dict(), force=force)
 
 
-def bind(
-    measures: tuple[Measure, ...], schema: Schema, basis: Basis, budget: Budget, unit: Unit
-) -> tuple[Block, ...]:
-    """The measures as blocks for a budget's norm and a unit's relation."""
-    norm, relation = norm_of(budget), unit.relation
-    return tuple(
-        m.bind(schema, basis=basis, norm=norm, relation=relation)
-        if isinstance(m, Moments)
-        else m.bind(schema, norm=norm, relation=relation)
-        for m in measures
-    )
+def terms_of(schema: Schema, basis: Basis, budget: Budget, unit: Unit) -> Terms:
+    """What measures are bound to under a budget and a unit."""
+    return Terms(schema, norm=norm_of(budget), relation=unit.relation, basis=basis)
 
 
 def table_frame(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import Relation
+from retilt.measures.base import Relation, Terms
 from retilt.measures.marginals import MAX_CELLS, Marginal, MarginalBlock, partition_sensitivity
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import limits
@@ -32,7 +32,7 @@ def block_of(
     columns: dict[str, Column], edges: Any = None, relation: Relation = REPLACE
 ) -> MarginalBlock:
     measure = Marginal(tuple(columns), edges=edges)
-    return measure.bind(Schema(columns), norm=2, relation=relation)
+    return measure.bind(Terms(Schema(columns), norm=2, relation=relation))
 
 
 # --- bins --------------------------------------------------------------------------------
@@ -93,7 +93,9 @@ def test_bins_whatever_the_values(values: list[float], bins: int) -> None:
     clamped = np.clip(np.array(values, dtype=np.float64), *limits(column))
     assert set(edges) <= set(clamped.tolist())
     block = block_of({"x": column}, {"x": edges})
-    codes = block.features[0].encode(pa.chunked_array([pa.array(clamped, from_pandas=True)]))
+    codes = block.features[0].encode(
+        lambda _: pa.chunked_array([pa.array(clamped, from_pandas=True)]), len(clamped)
+    )
     # Every bin but perhaps the first holds a row, and nulls have a cell of their own.
     filled = set(codes.tolist()) - {len(edges) + 1}
     assert set(range(1, len(edges) + 1)) <= filled
@@ -223,7 +225,7 @@ def test_sensitivity_does_not_depend_on_the_number_of_cells() -> None:
 
 def cells(block: MarginalBlock, rows: dict[str, Any]) -> list[np.ndarray]:
     table = pa.table(rows)
-    return [f.encode(table[f.name]) for f in block.features]
+    return [f.encode(table.__getitem__, 0) for f in block.features]
 
 
 def test_an_empty_cell_with_a_share_is_told() -> None:

@@ -16,7 +16,7 @@ import pytest
 from retilt.data import demo_files
 from retilt.engines.local import open_table
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import Relation
+from retilt.measures.base import Relation, Terms
 from retilt.measures.moments import (
     Moments,
     MomentsBlock,
@@ -44,12 +44,12 @@ def block_of(
     loudness: Fraction | None = Fraction(1),
 ) -> MomentsBlock:
     measure = Moments(tuple(columns), order=order, statistics=statistics, loudness=loudness)
-    return measure.bind(Schema(columns), basis=basis, norm=norm, relation=relation)
+    return measure.bind(Terms(Schema(columns), basis=basis, norm=norm, relation=relation))
 
 
 def answers_of(block: MomentsBlock, rows: dict[str, Any]) -> np.ndarray:
     table = pa.table(rows)
-    sums = block.sums([f.encode(table[f.name]) for f in block.features])
+    sums = block.sums([f.encode(table.__getitem__, 0) for f in block.features])
     units = block.units
     return np.array([s / u / table.num_rows for s, u in zip(sums, units, strict=True)])
 
@@ -234,11 +234,11 @@ def test_the_chosen_loudness_is_near_the_best(
     schema = Schema(dict.fromkeys(rows, UNIT))
     answers = answers_of(block_of(dict(schema.columns), norm=norm, relation=relation), rows)
     measure = Moments(tuple(rows), statistics=statistics)
-    tuned = measure.tuned(schema, answers, norm=norm, relation=relation)
+    tuned = measure.tuned(Terms(schema, norm=norm, relation=relation), answers)
 
     def loss(loudness: Fraction) -> float:
         tried = Moments(tuple(rows), statistics=statistics, loudness=loudness)
-        block = tried.bind(schema, basis="centred", norm=norm, relation=relation)
+        block = tried.bind(Terms(schema, basis="centred", norm=norm, relation=relation))
         return block.predicted_loss(answers)
 
     top = math.sqrt(5) if norm == 2 else 5
@@ -266,7 +266,7 @@ def test_the_predicted_loss_is_the_squared_error_of_simulated_releases() -> None
 def test_order_one_and_the_papers_basis_have_nothing_to_tune() -> None:
     measure = Moments(("a", "b"), order=1)
     schema = Schema({"a": UNIT, "b": UNIT})
-    assert measure.tuned(schema, np.zeros(2), norm=2, relation=REPLACE) is measure
+    assert measure.tuned(Terms(schema, norm=2, relation=REPLACE), np.zeros(2)) is measure
 
 
 def covariances(block: MomentsBlock, answers: np.ndarray) -> np.ndarray:
@@ -302,12 +302,12 @@ def test_ten_adult_columns_have_a_third_of_the_papers_covariance_error() -> None
     rng = np.random.default_rng(3)
     off, wide = {}, {}
     for basis in ("paper", "centred"):
-        block = Moments(tuple(TEN)).bind(schema, basis=basis, norm=2, relation=REPLACE)  # type: ignore[arg-type]
-        sums = block.sums([f.encode(rows.cells(f.name)) for f in block.features])
+        block = Moments(tuple(TEN)).bind(Terms(schema, basis=basis, norm=2, relation=REPLACE))  # type: ignore[arg-type]
+        sums = block.sums([f.encode(rows.cells, rows.rows) for f in block.features])
         answers = np.array([s / u / rows.rows for s, u in zip(sums, block.units, strict=True)])
         if basis == "centred":
-            tuned = Moments(tuple(TEN)).tuned(schema, answers, norm=2, relation=REPLACE)
-            block = tuned.bind(schema, basis="centred", norm=2, relation=REPLACE)
+            tuned = Moments(tuple(TEN)).tuned(Terms(schema, norm=2, relation=REPLACE), answers)
+            block = tuned.bind(Terms(schema, basis="centred", norm=2, relation=REPLACE))
         deviation = 5 * math.sqrt(block.sensitivity()) / rows.rows
         noise = rng.normal(size=(200, len(answers))) * deviation
         noise /= np.array([float(s) for s in block.scales])
@@ -329,7 +329,7 @@ def shortfalls(
     error: float = 1e-4,
 ) -> list[str]:
     table = pa.table(synthetic)
-    arrays = [f.encode(table[f.name]) for f in block.features]
+    arrays = [f.encode(table.__getitem__, 0) for f in block.features]
     answers = answers_of(block, real)
     return block.shortfalls(arrays, answers, np.full(len(answers), error))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retilt.measures.base import Relation
+from retilt.measures.base import Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
 from retilt.measures.queries import QuerySet, describe_duplicates
@@ -39,16 +39,16 @@ def table(seed: int = 0) -> pa.Table:
 def queries_of(*measures: Moments | Marginal) -> QuerySet:
     return QuerySet(
         tuple(
-            m.bind(SCHEMA, basis="centred", norm=2, relation=Relation.REPLACE)
+            m.bind(Terms(SCHEMA, basis="centred", norm=2, relation=Relation.REPLACE))
             if isinstance(m, Moments)
-            else m.bind(SCHEMA, norm=2, relation=Relation.REPLACE)
+            else m.bind(Terms(SCHEMA, norm=2, relation=Relation.REPLACE))
             for m in measures
         )
     )
 
 
 def encoded(queries: QuerySet, rows: pa.Table) -> dict:
-    return {f: f.encode(rows[f.name]) for f in queries.features}
+    return {f: f.encode(rows.__getitem__, 0) for f in queries.features}
 
 
 def means(queries: QuerySet, rows: pa.Table) -> np.ndarray:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from retilt.measures.base import Block, Relation
+from retilt.measures.base import Block, Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
 from retilt.pipeline import exact_sums, make_answers
@@ -60,15 +60,17 @@ def codes(table: pa.Table) -> dict[str, NDArray[np.float64]]:
 
 
 def answers_of(block: Block, table: pa.Table) -> NDArray[np.float64]:
-    sums = block.sums([f.encode(table[f.name]) for f in block.features])
+    sums = block.sums([f.encode(table.__getitem__, 0) for f in block.features])
     return np.array([s / u / table.num_rows for s, u in zip(sums, block.units, strict=True)])
 
 
 def moments_blocks() -> list[Block]:
     names = ("y", "sex", "x", "code")
     return [
-        Moments(names, order=order, statistics=statistics, loudness=Fraction(1)).bind(  # type: ignore[arg-type]
-            SCHEMA, basis=basis, norm=2, relation=relation
+        Moments(names, order=order, statistics=statistics, loudness=Fraction(1)).bind(
+            Terms(  # type: ignore[arg-type]
+                SCHEMA, basis=basis, norm=2, relation=relation
+            )
         )  # type: ignore[arg-type]
         for basis, relation in itertools.product(("centred", "paper"), (REPLACE, ADD_REMOVE))
         for order, statistics in ((1, "moments"), (2, "moments"), (2, "correlation"))
@@ -77,7 +79,7 @@ def moments_blocks() -> list[Block]:
 
 def marginal_blocks() -> list[Block]:
     measure = Marginal(("sex", "y"), edges={"y": (30.0, 45.0)})
-    return [measure.bind(SCHEMA, norm=2, relation=r) for r in (REPLACE, ADD_REMOVE)]
+    return [measure.bind(Terms(SCHEMA, norm=2, relation=r)) for r in (REPLACE, ADD_REMOVE)]
 
 
 def label(block: Block) -> str:

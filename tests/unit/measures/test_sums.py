@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures import moments
-from retilt.measures.base import Relation
+from retilt.measures.base import Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments, MomentsBlock
 from retilt.measures.queries import QuerySet, describe_duplicates
@@ -27,7 +27,7 @@ def bound(
 ) -> MomentsBlock:
     schema = Schema({f"c{i}": c for i, c in enumerate(columns)})
     measure = Moments(tuple(schema.columns), order=order, loudness=Fraction(1))
-    return measure.bind(schema, basis=basis, norm=2, relation=relation)  # type: ignore[arg-type]
+    return measure.bind(Terms(schema, basis=basis, norm=2, relation=relation))  # type: ignore[arg-type]
 
 
 def random_rows(block: MomentsBlock, rows: int, seed: int = 0) -> list[NDArray[np.int32]]:
@@ -108,7 +108,7 @@ def test_columns_of_too_many_categories_are_refused() -> None:
 def test_marginal_counts_equal_a_loop() -> None:
     schema = Schema({"x": FINE, "c": CODES, "b": FLAG})
     block = Marginal(("x", "c", "b"), edges={"x": (-50.0, 0.0)}).bind(
-        schema, norm=2, relation=REPLACE
+        Terms(schema, norm=2, relation=REPLACE)
     )
     rng = np.random.default_rng(2)
     arrays = [rng.integers(0, s, 500).astype(np.int32) for s in block.shape]
@@ -139,8 +139,8 @@ def test_design_gives_the_same_answers(basis: str, relation: Relation, order: in
 def test_shared_queries_are_asked_once() -> None:
     schema = Schema({"a": FINE, "b": SEVEN, "c": CODES})
     measures = [Moments(("a", "b")), Moments(("b", "c", "a")), Moments(("a",), order=1)]
-    blocks = [m.bind(schema, basis="centred", norm=2, relation=REPLACE) for m in measures]
-    tables = [Marginal(n).bind(schema, norm=2, relation=REPLACE) for n in (("c",), ("c",))]
+    blocks = [m.bind(Terms(schema, basis="centred", norm=2, relation=REPLACE)) for m in measures]
+    tables = [Marginal(n).bind(Terms(schema, norm=2, relation=REPLACE)) for n in (("c",), ("c",))]
     queries = QuerySet((*blocks, *tables))
     # a, b, aa, bb, ab; then c, cc, bc, ca; nothing; five cells; nothing.
     assert [len(k) for k in queries.kept] == [5, 4, 0, 5, 0]
@@ -157,11 +157,11 @@ def test_shared_queries_are_asked_once() -> None:
 def test_tables_in_another_order_are_the_same_table() -> None:
     schema = Schema({"x": FINE, "c": CODES, "b": FLAG})
     edges = {"x": (-50.0, 0.0)}
-    first = Marginal(("x", "c", "b"), edges=edges).bind(schema, norm=2, relation=REPLACE)
-    second = Marginal(("b", "x", "c"), edges=edges).bind(schema, norm=2, relation=REPLACE)
-    other = Marginal(("x", "c"), edges=edges).bind(schema, norm=2, relation=REPLACE)
+    first = Marginal(("x", "c", "b"), edges=edges).bind(Terms(schema, norm=2, relation=REPLACE))
+    second = Marginal(("b", "x", "c"), edges=edges).bind(Terms(schema, norm=2, relation=REPLACE))
+    other = Marginal(("x", "c"), edges=edges).bind(Terms(schema, norm=2, relation=REPLACE))
     finer = Marginal(("x", "c", "b"), edges={"x": (-50.0, 0.5)}).bind(
-        schema, norm=2, relation=REPLACE
+        Terms(schema, norm=2, relation=REPLACE)
     )
     assert set(first.keys) == set(second.keys)
     assert len(set(first.keys)) == first.size
@@ -178,5 +178,7 @@ def test_hostile_names_never_share_a_key() -> None:
     names = ["a", 'a"', 'a", "b', "b", "", " ", "[", "a\\", "é", "\u0301e", '","', "zz", "1-zz"]
     schema = Schema(dict.fromkeys(names, FINE))
     for relation in (REPLACE, ADD_REMOVE):
-        block = Moments(tuple(names)).bind(schema, basis="centred", norm=2, relation=relation)
+        block = Moments(tuple(names)).bind(
+            Terms(schema, basis="centred", norm=2, relation=relation)
+        )
         assert len(set(block.keys)) == len(block.keys)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retilt.measures.base import FloatArray, Norm, Relation
+from retilt.measures.base import FloatArray, Norm, Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
 from retilt.measures.queries import QuerySet
@@ -58,14 +58,16 @@ def setup(
 ) -> tuple[QuerySet, FloatArray]:
     queries = QuerySet(
         tuple(
-            m.bind(SCHEMA, basis="centred", norm=norm, relation=relation)
+            m.bind(Terms(SCHEMA, basis="centred", norm=norm, relation=relation))
             if isinstance(m, Moments)
-            else m.bind(SCHEMA, norm=norm, relation=relation)
+            else m.bind(Terms(SCHEMA, norm=norm, relation=relation))
             for m in measures
         )
     )
     rows = table()
-    return queries, queries.means({f: f.encode(rows[f.name]) for f in queries.features}, ROWS)
+    return queries, queries.means(
+        {f: f.encode(rows.__getitem__, 0) for f in queries.features}, ROWS
+    )
 
 
 def total(

@@ -1,0 +1,101 @@
+"""Variables that are computed from a row: SQL expressions and Python callables.
+
+They are columns like any other to the measures: a condition is a two-valued column, a formula
+a numeric one between its declared bounds. Where a row gives no value (null, NaN, an error of
+its own) a condition is false and a formula has its lower bound, so that no cell of the private
+table can raise an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from retilt.exceptions import WorkloadError
+from retilt.measures.base import Read, Variable
+from retilt.measures.expressions import Expression, check, evaluate
+from retilt.schema.columns import Boolean, Column, Numeric, Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_SIZE = 1_000
+"""Numbers that one callable may give for a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A SQL expression over columns of a schema. See :class:`retilt.measures.base.Source`.
+
+    Attributes
+    ----------
+    expression
+        Admitted, and checked against the columns.
+    columns
+        The columns that it reads, with their schema: it types and clamps them.
+    missing
+        The value where the expression gives null.
+    """
+
+    expression: Expression
+    columns: tuple[tuple[str, Column], ...]
+    missing: float = 0.0
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the columns that it reads."""
+        return self.expression.columns
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Canonical text and what null becomes."""
+        return ("sql", self.expression.kind, self.expression.text, repr(self.missing))
+
+    def cells(self, read: Read, rows: int) -> pa.ChunkedArray:
+        """(rows,) true/false, or numbers with ``missing`` for null."""
+        import pyarrow as pa
+
+        found = evaluate(
+            self.expression, Schema(dict(self.columns)), {n: read(n) for n in self.reads}, rows
+        )
+        if self.expression.kind == "number":
+            found = np.where(np.isnan(found), self.missing, found)
+        return pa.chunked_array([pa.array(found)])
+
+
+def predicate(expression: Expression, schema: Schema) -> Variable:
+    """A condition as a two-valued variable, false where it is null.
+
+    >>> from retilt.measures.expressions import parse_predicate
+    >>> old = predicate(parse_predicate("age>=65"), Schema({"age": Numeric(17, 90)}))
+    >>> old.name, old.column, old.grid.reads
+    ('age >= 65', Boolean(nullable=False), ('age',))
+    """
+    return Variable(expression.text, Boolean(), _formula(expression, schema, 0.0))
+
+
+def number(expression: Expression, schema: Schema, *, lower: float, upper: float) -> Variable:
+    """A formula clamped to its declared bounds, the lower one where it is null."""
+    _check_bounds(lower, upper, expression.text)
+    column = Numeric(float(lower), float(upper))
+    return Variable(expression.text, column, _formula(expression, schema, column.lower))
+
+
+def _formula(expression: Expression, schema: Schema, missing: float) -> Formula:
+    check(expression, schema)
+    columns = tuple((name, schema[name]) for name in expression.columns)
+    return Formula(expression, columns, missing)
+
+
+def _check_bounds(lower: object, upper: object, what: str) -> None:
+    for side, bound in (("lower", lower), ("upper", upper)):
+        good = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+        if not good or not isfinite(bound):  # type: ignore[arg-type]
+            raise WorkloadError(f"{what}: {side}: got {bound!r}, expected a finite number.")
+    if not lower < upper:  # type: ignore[operator]
+        raise WorkloadError(
+            f"{what}: lower and upper: got {lower!r} and {upper!r}, expected lower < upper."
+        )
