@@ -12,11 +12,11 @@ gives the synthetic table's query values to the solver as a :class:`Design` part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -327,4 +327,52 @@ class Block(Protocol):
         self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Sentences on answers that no weights of these rows can reach (within 3 errors)."""
+        ...
+
+
+class Measure(Protocol):
+    """What a user asks for, before it is bound: a part of a workload. Frozen."""
+
+    @property
+    def kind(self) -> str:
+        """The name in files."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Importance, positive."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that it reads, each once."""
+        ...
+
+    def bind(self, terms: Terms) -> Block:
+        """Give the block of this measure, or refuse what the schema can't have."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but kind and weight, for JSON."""
+        ...
+
+
+@runtime_checkable
+class Binned(Protocol):
+    """A measure with bins whose edges the synthetic table decides."""
+
+    def with_edges(self, schema: Schema, values: Mapping[str, FloatArray]) -> Self:
+        """Return it with all edges fixed.
+
+        ``values`` holds the synthetic table's numeric columns (rows,), NaN for null.
+        """
+        ...
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A measure whose queries may be asked at different loudness."""
+
+    def tuned(self, terms: Terms, answers: FloatArray) -> Self:
+        """Return it with the loudness that predicts the least error at (K,) answers."""
         ...

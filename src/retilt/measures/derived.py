@@ -22,10 +22,6 @@ from retilt.schema.columns import Boolean, Column, Numeric, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_SIZE = 1_000
-"""Numbers that one callable may give for a row."""
-
-
 @dataclass(frozen=True, slots=True)
 class Formula:
     """A SQL expression over columns of a schema. See :class:`retilt.measures.base.Source`.
@@ -79,7 +75,7 @@ def predicate(expression: Expression, schema: Schema) -> Variable:
 
 def number(expression: Expression, schema: Schema, *, lower: float, upper: float) -> Variable:
     """A formula clamped to its declared bounds, the lower one where it is null."""
-    _check_bounds(lower, upper, expression.text)
+    check_bounds(lower, upper, expression.text)
     column = Numeric(float(lower), float(upper))
     return Variable(expression.text, column, _formula(expression, schema, column.lower))
 
@@ -90,7 +86,8 @@ def _formula(expression: Expression, schema: Schema, missing: float) -> Formula:
     return Formula(expression, columns, missing)
 
 
-def _check_bounds(lower: object, upper: object, what: str) -> None:
+def check_bounds(lower: object, upper: object, what: str) -> None:
+    """Refuse bounds that are no finite numbers, or not ascending."""
     for side, bound in (("lower", lower), ("upper", upper)):
         good = isinstance(bound, (int, float)) and not isinstance(bound, bool)
         if not good or not isfinite(bound):  # type: ignore[arg-type]

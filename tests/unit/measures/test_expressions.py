@@ -16,14 +16,17 @@ import pyarrow as pa
 import pytest
 
 from retilt.exceptions import ColumnTypeError, InputError, InternalError, WorkloadError
-from retilt.measures import expressions
 from retilt.measures.expressions import (
+    MAX_NESTING,
     Expression,
+    admitted,
     check,
     evaluate,
     parse_number,
     parse_predicate,
+    running,
 )
+from retilt.measures.expressions.compiling import Program
 from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
 
 ODD = 'it\'s "q", SELECT;-- ü'
@@ -571,7 +574,7 @@ def test_the_databases_own_error_is_withheld(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: Any) -> Any:
         raise ValueError("Could not convert string 's3cret' to DOUBLE")
 
-    monkeypatch.setattr(expressions, "_run", fail)
+    monkeypatch.setattr(admitted, "run", fail)
     with pytest.raises(InternalError, match="withheld") as raised:
         evaluate(parse_predicate("x > 1"), SCHEMA, CELLS, N)
     error: BaseException | None = raised.value
@@ -582,11 +585,11 @@ def test_the_databases_own_error_is_withheld(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_database_that_failed_is_replaced() -> None:
-    before = expressions._database()
-    broken = expressions._Program(("x",), ("nosuchcolumn AS v",), "number")
+    before = running._database()
+    broken = Program(("x",), ("nosuchcolumn AS v",), "number")
     with pytest.raises(Exception, match="nosuchcolumn"):
-        expressions._run(broken, pa.table({"c0": [1.0]}))
-    assert expressions._database() is not before
+        running.run(broken, pa.table({"c0": [1.0]}))
+    assert running._database() is not before
     assert run(parse_predicate("x > 2")).tolist() == [bool(v) for v in by_python(lambda r: r.x > 2)]
 
 
@@ -606,7 +609,7 @@ def test_the_database_itself_is_shut(statement: str) -> None:
     import duckdb
 
     with pytest.raises(duckdb.Error):
-        expressions._database().execute(statement)
+        running._database().execute(statement)
 
 
 def test_long_lists_and_sums() -> None:
@@ -622,7 +625,7 @@ def test_long_lists_and_sums() -> None:
 
 def test_the_deepest_that_is_admitted_can_be_evaluated() -> None:
     text = "x"
-    for _ in range(expressions.MAX_NESTING):
+    for _ in range(MAX_NESTING):
         text = f"abs({text} * 2 - 1)"
     assert np.isfinite(run(parse_number(text))[0])
     with pytest.raises(WorkloadError, match="nesting"):

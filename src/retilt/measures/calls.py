@@ -1,0 +1,244 @@
+"""Measures by a Python callable: any bounded function of one row.
+
+A callable can do anything, so three things are done about it. Its results are clamped to the
+declared bounds, and whatever is no number (NaN, an exception, a wrong shape) becomes the lower
+bound: nothing that it meets in a private row can be told from outside. An exception is held
+against the rows that raise it: the batch is then evaluated row by row. And at plan time it is
+run on synthetic rows alone, in another order and one by one, and refused if it looks at more
+than one row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from retilt.exceptions import WorkloadError
+from retilt.measures.base import FloatArray, Read, Terms, Variable
+from retilt.measures.derived import check_bounds
+from retilt.measures.expressions import typed_cells
+from retilt.measures.moments import MomentsBlock
+from retilt.schema.columns import Column, Numeric, Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Batch: TypeAlias = "Callable[[pa.RecordBatch], Any]"
+
+MAX_SIZE = 1_000
+"""Numbers that one callable may give for a row."""
+
+_BATCH = 65_536
+"""Rows that the callable gets at a time."""
+
+_TRIED = 50
+"""Synthetic rows that a callable is tried on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One number of a callable's. See :class:`retilt.measures.base.Source`.
+
+    Attributes
+    ----------
+    function
+        From a batch of rows to (rows,) or (rows, size) numbers.
+    columns
+        The columns that it gets, with their schema: it types and clamps them.
+    size, place
+        How many numbers it gives for a row, and which of them this is.
+    missing
+        The value where there is no number.
+    """
+
+    function: Batch
+    columns: tuple[tuple[str, Column], ...]
+    size: int
+    place: int
+    missing: float
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the columns that the callable gets."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The callable as an object: two that do the same are not known to be equal."""
+        return ("call", str(id(self.function)), str(self.place), *self.reads)
+
+    def cells(self, read: Read, rows: int) -> pa.ChunkedArray:
+        """(rows,) numbers, ``missing`` where there is none."""
+        import pyarrow as pa
+
+        found = _outputs(self, read, rows)[:, self.place]
+        return pa.chunked_array([pa.array(np.where(np.isnan(found), self.missing, found))])
+
+
+def _outputs(call: Call, read: Read, rows: int) -> FloatArray:
+    """(rows, size) of the callable's numbers, NaN for none."""
+    import pyarrow as pa
+
+    columns = {name: typed_cells(column, read(name)) for name, column in call.columns}
+    table = pa.table(columns)
+    found = np.full((rows, call.size), np.nan)
+    for start in range(0, rows, _BATCH):
+        batch = table.slice(start, _BATCH).combine_chunks().to_batches()[0]
+        found[start : start + _BATCH] = _batch_outputs(call, batch)
+    return found
+
+
+def _batch_outputs(call: Call, batch: pa.RecordBatch) -> FloatArray:
+    try:
+        return _numbers(call, batch)
+    except Exception:  # whose text could quote the rows
+        found = np.full((batch.num_rows, call.size), np.nan)
+        for row in range(batch.num_rows):
+            found[row] = _row_outputs(call, batch.slice(row, 1))
+        return found
+
+
+def _row_outputs(call: Call, row: pa.RecordBatch) -> FloatArray:
+    try:
+        found: FloatArray = _numbers(call, row)[0]
+    except Exception:  # this row's own error: it has no value
+        found = np.full(call.size, np.nan)
+    return found
+
+
+def _numbers(call: Call, batch: pa.RecordBatch) -> FloatArray:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # one that a private row sets off would tell of it
+        given = call.function(batch)
+    given = given.to_numpy(zero_copy_only=False) if hasattr(given, "to_pylist") else given
+    found = np.asarray(given, dtype=np.float64)
+    return found.reshape(batch.num_rows, call.size)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMeasure:
+    """The means of the numbers that a callable gives for a row.
+
+    Parameters
+    ----------
+    function
+        From a ``pyarrow.RecordBatch`` of ``columns`` to (rows,) or (rows, size) numbers, each
+        row's from that row alone. Numbers come as float64 clamped to their bounds, categories
+        as a dictionary of text (or as numbers), dates as timestamps in UTC.
+    columns
+        What it gets.
+    lower, upper
+        Its results are clamped to them.
+    size
+        How many numbers it gives for a row.
+    name
+        In statistics: ``mean(name)``, or ``mean(name[0])`` and so on.
+    weight
+        Importance, positive.
+    """
+
+    function: Batch
+    columns: tuple[str, ...]
+    lower: float = 0.0
+    upper: float = 1.0
+    size: int = 1
+    name: str = "function"
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise WorkloadError(
+                f"function: got a {type(self.function).__name__}, expected a callable that takes "
+                "a batch of rows (a pyarrow.RecordBatch) and gives a number for each."
+            )
+        check_bounds(self.lower, self.upper, "function")
+        whole = isinstance(self.size, int) and not isinstance(self.size, bool)
+        if not whole or not 1 <= self.size <= MAX_SIZE:
+            raise WorkloadError(
+                f"function: size: got {self.size!r}, expected a whole number from 1 to {MAX_SIZE:,}"
+                ", the numbers that it gives for a row."
+            )
+
+    @property
+    def kind(self) -> str:
+        """The name in messages."""
+        return "function"
+
+    def variables(self, schema: Schema) -> tuple[Variable, ...]:
+        """(size,) its numbers, each a variable."""
+        column = Numeric(float(self.lower), float(self.upper))
+        columns = tuple((name, schema[name]) for name in self.columns)
+        names = [f"{self.name}[{i}]" for i in range(self.size)] if self.size > 1 else [self.name]
+        return tuple(
+            Variable(name, column, Call(self.function, columns, self.size, place, column.lower))
+            for place, name in enumerate(names)
+        )
+
+    def bind(self, terms: Terms) -> MomentsBlock:
+        """The block of the means of its numbers.
+
+        Nothing is known of the callable but its box, so the sensitivity is that of ``size``
+        columns between the bounds: ``sqrt(size) (upper - lower)`` in L2 (replace-one).
+        """
+        return MomentsBlock.linear(self.variables(terms.schema), terms)
+
+    def check_rows(self, schema: Schema, read: Read, rows: int) -> None:
+        """Refuse a callable that looks at more than one row, on rows of the synthetic table.
+
+        Raises
+        ------
+        WorkloadError
+            It fails on every row, gives a wrong shape, or its numbers depend on other rows.
+        """
+        import pyarrow as pa
+
+        tried = min(rows, _TRIED)
+        if tried == 0:
+            return
+        places = np.linspace(0, rows - 1, tried).astype(np.int64)
+        call = self.variables(schema)[0].source
+        assert isinstance(call, Call)
+        columns = {n: typed_cells(c, read(n).take(pa.array(places))) for n, c in call.columns}
+        batch = pa.table(columns).combine_chunks().to_batches()[0]
+        try:
+            together = _numbers(call, batch)
+        except Exception as error:
+            raise WorkloadError(
+                f"function {self.name!r}: on {tried} synthetic rows it failed "
+                f"({type(error).__name__}: {error}). It takes a pyarrow.RecordBatch of "
+                f"{', '.join(self.columns)} and gives ({self.size} for) each row a number."
+            ) from None
+        backwards = _batch_outputs(call, batch.take(pa.array(np.arange(tried)[::-1].copy())))[::-1]
+        alone = np.concatenate(
+            [_row_outputs(call, batch.slice(i, 1)).reshape(1, -1) for i in range(tried)]
+        )
+        for other in (backwards, alone):
+            if not np.allclose(together, other, rtol=1e-9, atol=1e-12, equal_nan=True):
+                raise WorkloadError(
+                    f"function {self.name!r}: its numbers for a row depend on the other rows. A "
+                    "measure is a function of one row: use no mean, rank or state over the batch."
+                )
+
+    def to_dict(self) -> NoReturn:
+        """Refuse: Python code can't be saved."""
+        raise WorkloadError(
+            f"function {self.name!r}: a plan with a Python callable can't be saved. Measure it in "
+            "the same program, or write the formula in SQL: retilt.query(...)."
+        )
+
+
+def check_callables(measures: tuple[Any, ...], schema: Schema, read: Read, rows: int) -> None:
+    """Try every callable of a workload on synthetic rows. See :meth:`FunctionMeasure.check_rows`.
+
+    Raises
+    ------
+    WorkloadError
+        As there.
+    """
+    for measure in measures:
+        if isinstance(measure, FunctionMeasure):
+            measure.check_rows(schema, read, rows)
