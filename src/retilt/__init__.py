@@ -18,19 +18,34 @@ if TYPE_CHECKING:
     from retilt.evaluation import Evaluation, evaluate
     from retilt.exceptions import RetiltError
     from retilt.fitting import fit
+    from retilt.measures.formats import load_workload
     from retilt.measures.workload import (
         Workload,
+        cdf,
         correlation,
-        load_workload,
+        function,
+        keep,
         marginal,
         marginals,
+        means,
         moments,
+        quantiles,
+        query,
+        regression,
+        share,
     )
-    from retilt.pipeline import Result, measure, plan, postprocess, top_correlated
+    from retilt.pipeline import Result, measure, postprocess
+    from retilt.planning import plan, top_correlated
     from retilt.privacy.answers import Answers, load_answers
     from retilt.privacy.budget import ZCDP, ApproxDP, Generator, PureDP
     from retilt.privacy.plan import Plan, load_plan
-    from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
+    from retilt.privacy.published import Published, load_published
+    from retilt.privacy.unit import (
+        AddRemoveOnePerson,
+        AddRemoveOneRow,
+        ReplaceOnePerson,
+        ReplaceOneRow,
+    )
     from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
     from retilt.tilt import Tilt, load_tilt
     from retilt.tilting.paper import Paper
@@ -42,15 +57,23 @@ _HOME = {
     "RetiltError": "exceptions",
     "Workload": "measures.workload",
     "correlation": "measures.workload",
-    "load_workload": "measures.workload",
+    "cdf": "measures.workload",
+    "function": "measures.workload",
+    "keep": "measures.workload",
+    "means": "measures.workload",
+    "quantiles": "measures.workload",
+    "query": "measures.workload",
+    "regression": "measures.workload",
+    "share": "measures.workload",
+    "load_workload": "measures.formats",
     "marginal": "measures.workload",
     "marginals": "measures.workload",
     "moments": "measures.workload",
     "Result": "pipeline",
     "measure": "pipeline",
-    "plan": "pipeline",
+    "plan": "planning",
     "postprocess": "pipeline",
-    "top_correlated": "pipeline",
+    "top_correlated": "planning",
     "Answers": "privacy.answers",
     "load_answers": "privacy.answers",
     "ApproxDP": "privacy.budget",
@@ -59,7 +82,11 @@ _HOME = {
     "ZCDP": "privacy.budget",
     "Plan": "privacy.plan",
     "load_plan": "privacy.plan",
+    "Published": "privacy.published",
+    "load_published": "privacy.published",
+    "AddRemoveOnePerson": "privacy.unit",
     "AddRemoveOneRow": "privacy.unit",
+    "ReplaceOnePerson": "privacy.unit",
     "ReplaceOneRow": "privacy.unit",
     "Boolean": "schema.columns",
     "Categorical": "schema.columns",
@@ -75,6 +102,7 @@ _HOME = {
 
 __all__ = [
     "ZCDP",
+    "AddRemoveOnePerson",
     "AddRemoveOneRow",
     "Answers",
     "ApproxDP",
@@ -86,7 +114,9 @@ __all__ = [
     "Numeric",
     "Paper",
     "Plan",
+    "Published",
     "PureDP",
+    "ReplaceOnePerson",
     "ReplaceOneRow",
     "Result",
     "RetiltError",
@@ -95,19 +125,28 @@ __all__ = [
     "Tilt",
     "Workload",
     "__version__",
+    "cdf",
     "correlation",
     "evaluate",
     "fit",
+    "function",
+    "keep",
     "load_answers",
     "load_plan",
+    "load_published",
     "load_tilt",
     "load_workload",
     "marginal",
     "marginals",
+    "means",
     "measure",
     "moments",
     "plan",
     "postprocess",
+    "quantiles",
+    "query",
+    "regression",
+    "share",
     "top_correlated",
 ]
 

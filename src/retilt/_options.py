@@ -5,25 +5,18 @@ The options that several commands share are written once, here.
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from retilt.exceptions import InputError, WorkloadError
+from retilt._measures import MEASURES
+from retilt.exceptions import InputError
 
 if TYPE_CHECKING:
-    from retilt.engines.base import Table
-    from retilt.measures.workload import Workload
+    from retilt.privacy import unit as units
     from retilt.privacy.budget import Generator
-    from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
 
 
 class Output(StrEnum):
@@ -38,6 +31,15 @@ class Unit(StrEnum):
 
     REPLACE = "replace-one"
     ADD_REMOVE = "add-remove"
+
+
+class GeneratorUnit(StrEnum):
+    """Which tables are neighbours in the generator's guarantee."""
+
+    REPLACE = "replace-one"
+    ADD_REMOVE = "add-remove"
+    REPLACE_PERSON = "replace-one-person"
+    ADD_REMOVE_PERSON = "add-remove-person"
 
 
 class Method(StrEnum):
@@ -82,51 +84,6 @@ OUTPUT = Annotated[Output, typer.Option("--output", help="What to print.")]
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress, and no text beside errors.")]
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite existing output files.")]
 
-_MEASURES = "Measures (each occurrence is one measure; names are one CSV record)"
-CORRELATE = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="A,B,...",
-        help="Correlations of all pairs, by way of the columns' means, squares and products.",
-        rich_help_panel=_MEASURES,
-    ),
-]
-MOMENTS = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="A,B,...",
-        help="Means, standard deviations and correlations.",
-        rich_help_panel=_MEASURES,
-    ),
-]
-MARGINAL = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="A:bins=10,B,...",
-        help="One table of all these columns together; numbers in 20 quantile bins unless told.",
-        rich_help_panel=_MEASURES,
-    ),
-]
-CORRELATE_WITH = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TARGET",
-        help="Correlations of the columns most correlated with TARGET in the synthetic table.",
-        rich_help_panel=_MEASURES,
-    ),
-]
-TOP = Annotated[
-    int | None,
-    typer.Option(
-        min=2,
-        help="How many columns --correlate-with takes, TARGET included; default 5.",
-        rich_help_panel=_MEASURES,
-    ),
-]
-WORKLOAD = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE.toml", help="A workload file.", rich_help_panel=_MEASURES),
-]
 SCHEMA = Annotated[
     Path | None,
     typer.Option(
@@ -136,14 +93,14 @@ SCHEMA = Annotated[
 ]
 BASIS = Annotated[
     Basis,
-    typer.Option(help="In which polynomials moments are measured.", rich_help_panel=_MEASURES),
+    typer.Option(help="In which polynomials moments are measured.", rich_help_panel=MEASURES),
 ]
 BASIS_OF_METHOD = Annotated[
     Basis | None,
     typer.Option(
         help="In which polynomials moments are measured; default the method's own: centred, or "
         "paper with --method paper.",
-        rich_help_panel=_MEASURES,
+        rich_help_panel=MEASURES,
     ),
 ]
 
@@ -161,11 +118,30 @@ RHO = Annotated[
     float | None, typer.Option(help="A zCDP budget instead of ε and δ.", rich_help_panel=_PRIVACY)
 ]
 UNIT = Annotated[Unit, typer.Option(help="Which tables are neighbours.", rich_help_panel=_PRIVACY)]
+PERSON = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Protect persons, not rows: PRIVATE's column that tells them apart. With "
+        "--rows-per-person.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+ROWS_PER_PERSON = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K",
+        min=1,
+        help="Use at most K rows of each person; noise grows with K.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
 ROWS = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Rows of the private table. Public under replace-one; under add-remove only a guess.",
+        help="Rows of the private table. Public under replace-one; under add-remove, and for "
+        "persons, only a guess.",
         rich_help_panel=_PRIVACY,
     ),
 ]
@@ -182,7 +158,7 @@ GENERATOR_RHO = Annotated[
     typer.Option(help="The generator's zCDP guarantee.", rich_help_panel=_PRIVACY),
 ]
 GENERATOR_UNIT = Annotated[
-    Unit | None,
+    GeneratorUnit | None,
     typer.Option(
         help="The generator's neighbouring tables; needed with its epsilon or rho.",
         rich_help_panel=_PRIVACY,
@@ -293,95 +269,13 @@ ANSWERS_OUT = Annotated[
 ]
 
 
-def names_of(text: str, option: str) -> list[str]:
-    """Names of one CSV record.
-
-    >>> names_of('age,"hours, weekly"', "--correlate")
-    ['age', 'hours, weekly']
-    """
-    try:
-        records = list(csv.reader([text], strict=True))
-    except csv.Error:
-        records = []
-    if len(records) != 1 or not records[0]:
-        raise WorkloadError(
-            f"{option}: got {text!r}, expected column names with commas between them; put a "
-            "name that holds a comma or a quote in double quotes, as in 'age,\"hours, weekly\"'."
-        )
-    return records[0]
-
-
-def _marginal(text: str) -> Workload:
-    """Parse one --marginal: names, each with ``:bins=N`` behind it or not."""
-    from retilt.measures.workload import marginal
-
-    columns: list[str] = []
-    bins: dict[str, int | Sequence[float]] = {}
-    for field in names_of(text, "--marginal"):
-        name, found, count = field.rpartition(":bins=")
-        if not found:
-            columns.append(field)
-            continue
-        if not re.fullmatch(r"[0-9]{1,9}", count):
-            raise WorkloadError(
-                f"--marginal: got {field!r}, expected a whole number of bins, as in age:bins=10."
-            )
-        columns.append(name)
-        bins[name] = int(count)
-    return marginal(columns, bins=bins or None)
-
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """The measure options of one command."""
-
-    correlate: list[str] | None
-    moments: list[str] | None
-    marginal: list[str] | None
-    correlate_with: list[str] | None
-    top: int | None
-    workload: list[Path] | None
-
-    def build(self, synthetic: str | Table, schema: Path | None) -> Workload:
-        """Give the workload that the options name."""
-        from retilt.measures import workload as make
-        from retilt.pipeline import top_correlated
-
-        parts = [make.correlation(names_of(t, "--correlate")) for t in self.correlate or ()]
-        parts += [make.moments(names_of(t, "--moments")) for t in self.moments or ()]
-        parts += [_marginal(t) for t in self.marginal or ()]
-        parts += [
-            make.correlation(top_correlated(synthetic, target, top=self.top or 5, schema=schema))
-            for target in self.correlate_with or ()
-        ]
-        parts += [make.load_workload(path) for path in self.workload or ()]
-        return reduce(add, parts)
-
-    def check_any(self) -> None:
-        """Refuse an empty workload, saying what can be named."""
-        named = (
-            self.correlate,
-            self.moments,
-            self.marginal,
-            self.correlate_with,
-            self.workload,
-        )
-        if not any(named):
-            raise WorkloadError(
-                "no measure is named. Name some with --correlate A,B,C (correlations), --moments "
-                "A,B (means, standard deviations and correlations), --marginal A,B (one table of "
-                "them) or --workload FILE.toml. To start, try --correlate-with TARGET --top 5: "
-                "the correlations of the five columns that go with TARGET, a column of yours."
-            )
-        if self.top is not None and not self.correlate_with:
-            raise WorkloadError("--top: it belongs to --correlate-with TARGET, which is missing.")
-
-
 def generator_of(
-    epsilon: float | None, delta: float | None, rho: float | None, unit: Unit | None
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    unit: GeneratorUnit | Unit | None,
 ) -> Generator | None:
     """The generator's guarantee as declared, if it was."""
-    from retilt.measures.base import Relation
     from retilt.privacy.budget import ZCDP, ApproxDP, Generator, PureDP
 
     if epsilon is None and delta is None and rho is None:
@@ -393,7 +287,8 @@ def generator_of(
     if unit is None:
         raise InputError(
             "the generator's guarantee needs --generator-unit: replace-one or add-remove, as its "
-            "authors state it. Most that add noise to counts (AIM, MST) prove add-remove."
+            "authors state it (with -person behind it if they protect persons with several rows). "
+            "Most that add noise to counts (AIM, MST) prove add-remove."
         )
     budget: ApproxDP | PureDP | ZCDP
     if rho is not None:
@@ -410,13 +305,23 @@ def generator_of(
         )
     else:
         budget = PureDP(epsilon) if delta == 0 else ApproxDP(epsilon, delta)
-    return Generator(budget, Relation(unit.value))
+    return Generator(budget, value_of(unit))
 
 
-def unit_of(unit: Unit) -> ReplaceOneRow | AddRemoveOneRow:
-    from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
+def unit_of(unit: Unit, person: str | None, rows_per_person: int | None) -> units.Unit:
+    """The unit that the options name: rows, or persons where --person is given."""
+    from retilt.privacy import unit as units
 
-    return ReplaceOneRow() if unit is Unit.REPLACE else AddRemoveOneRow()
+    replace = unit is Unit.REPLACE
+    if person is None and rows_per_person is None:
+        return units.ReplaceOneRow() if replace else units.AddRemoveOneRow()
+    if person is None or rows_per_person is None:
+        raise InputError(
+            "--person COLUMN and --rows-per-person K belong together: the column that tells "
+            "persons apart, and how many rows of each are used at most."
+        )
+    made = units.ReplaceOnePerson if replace else units.AddRemoveOnePerson
+    return made(person, rows_per_person)
 
 
 def value_of(choice: StrEnum | None) -> Any:

@@ -212,7 +212,7 @@ def fitted_rows(rows: Sequence[Row]) -> list[list[str]]:
             number(row["before"]),
             with_error(row["target"], row["standard_error"]),
             number(row["after"]),
-            reach[None if row["reachable"] is None else bool(row["reachable"])],
+            "noise" if row.get("flag") else reach[row["reachable"]],
         ]
         for row in rows
     ]
@@ -280,6 +280,7 @@ def fit_object(tilt: Tilt, files: Mapping[str, Path]) -> dict[str, Any]:
         "privacy": tilt.answers.privacy,
         "certificate": tilt.certificate,
         "statistics": tilt.statistics_table(),
+        "kept": tilt.kept,
         "files": dict(files),
         "notes": tilt.notes,
     }

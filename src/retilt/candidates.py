@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,27 @@ from numpy.typing import NDArray
 
 from retilt.engines.base import Table
 from retilt.exceptions import InputError
-from retilt.measures.base import Feature, FloatArray, IntArray
+from retilt.measures.base import Design, Feature, FloatArray, IntArray
+from retilt.measures.guards import Guards
 from retilt.privacy.answers import Answers
-from retilt.privacy.plan import Plan
+from retilt.privacy.published import Published
+from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
-from retilt.tilting.problem import Covariance, Problem
+from retilt.tilting.designs import design_means
+from retilt.tilting.problem import Covariance, Problem, normalised
 
 
-def encode_candidates(table: Table, plan: Plan) -> dict[Feature, IntArray]:
-    """The plan's columns of a synthetic table, or a refusal of a table that can't have them."""
-    check_table(table, plan.schema, "the synthetic table")
+def targets_of(answers: Answers | Published, table: Table) -> Targets:
+    """Answers for a synthetic table, which completes the schema of published ones."""
+    return answers.completed(table) if isinstance(answers, Published) else answers
+
+
+def encode_candidates(table: Table, asked: Asked) -> dict[Feature, IntArray]:
+    """The columns asked for of a synthetic table, or a refusal of one that can't have them."""
+    check_table(table, asked.schema, "the synthetic table")
     if table.rows == 0:
         raise InputError("the synthetic table has no rows; there is nothing to weigh.")
-    return encode(table, plan.queries.features)
+    return encode(table, asked.queries.features)
 
 
 @dataclass(frozen=True)
@@ -47,19 +55,69 @@ class Candidates:
     fingerprint: str
 
     @classmethod
-    def of(cls, table: Table, answers: Answers, base_weights: Any) -> Candidates:
-        """From the synthetic table, the answers, and a column or numbers for the base weights."""
-        encoded = encode_candidates(table, answers.plan)
+    def of(
+        cls, table: Table, answers: Targets, base_weights: Any, guards: Guards | None = None
+    ) -> Candidates:
+        """From the synthetic table, the answers, and a column or numbers for the base weights.
+
+        The queries of ``guards`` come after those of the answers.
+        """
+        encoded = encode_candidates(table, answers)
         base = base_of(table, base_weights)
+        kept = _Kept.none() if guards is None else _Kept.of(table, guards, answers, base)
+        none = np.zeros(len(kept.answers), dtype=np.bool_)
+        shared = answers.common_noise
         problem = Problem(
-            designs=answers.plan.queries.designs(encoded),
-            answers=answers.means,
-            covariance=Covariance(answers.variances, answers.common_noise),
+            designs=(*answers.queries.designs(encoded), *kept.designs),
+            answers=np.concatenate([answers.means, kept.answers]),
+            # An exact answer's variance says nothing, but has to be a number.
+            covariance=Covariance(
+                np.concatenate([np.where(answers.exact, 1.0, answers.variances), kept.variances]),
+                np.concatenate([shared, np.zeros((len(none), shared.shape[1]))]),
+            ),
             base=base,
+            measured=np.concatenate([~answers.exact, none]),
+            exact=np.concatenate([answers.exact, none]),
         )
-        return cls(
-            problem, tuple(_shortfalls(answers, encoded, base > 0)), _fingerprint(encoded, base)
-        )
+        found = tuple(_shortfalls(answers, encoded, base > 0))
+        return cls(problem, found, _fingerprint({**encoded, **kept.encoded}, base))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What guards add to a problem: queries, where they are, and how far they may move."""
+
+    designs: tuple[Design, ...]
+    answers: FloatArray
+    variances: FloatArray
+    encoded: Mapping[Feature, IntArray]
+
+    @classmethod
+    def none(cls) -> _Kept:
+        return cls((), np.zeros(0), np.zeros(0), {})
+
+    @classmethod
+    def of(cls, table: Table, guards: Guards, answers: Targets, base: FloatArray) -> _Kept:
+        encoded = encode_guards(table, guards)
+        measured = {key for block in answers.queries.blocks for key in block.keys}
+        held = guards.held(measured)
+        weights = normalised(base)
+        means = means_of(guards.queries.designs(encoded), weights)
+        deviations = guards.deviations(means, float(1 / np.sum(weights**2)))
+        designs = guards.queries.designs(encoded, held)
+        return cls(designs, means[held], deviations[held] ** 2, encoded)
+
+
+def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
+    """The columns of guards, or a refusal of a table that can't have them."""
+    check_table(table, guards.schema, "the synthetic table")
+    return encode(table, guards.queries.features)
+
+
+def means_of(designs: Sequence[Design], weights: FloatArray) -> FloatArray:
+    """(K,) means of queries under (rows,) weights of sum 1."""
+    parts = [design_means(design, weights) for design in designs]
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def _fingerprint(encoded: Mapping[Feature, IntArray], base: FloatArray) -> str:
@@ -95,10 +153,10 @@ def base_of(table: Table, base_weights: Any) -> FloatArray:
 
 
 def _shortfalls(
-    answers: Answers, encoded: Mapping[Feature, IntArray], used: NDArray[np.bool_]
+    answers: Targets, encoded: Mapping[Feature, IntArray], used: NDArray[np.bool_]
 ) -> list[str]:
     """What no weights of these rows can reach, block by block."""
-    queries = answers.plan.queries
+    queries = answers.queries
     errors = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
     found = []
     for block, where in zip(queries.blocks, queries.positions, strict=True):

@@ -17,13 +17,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from retilt._measures import (
+    CDF,
+    CORRELATE,
+    CORRELATE_WITH,
+    KEEP,
+    MARGINAL,
+    MARGINALS,
+    MEAN,
+    MOMENTS,
+    QUANTILES,
+    QUERY,
+    REGRESS,
+    SHARE,
+    TOP,
+    WORKLOAD,
+    Measures,
+    guards_of,
+    names_of,
+)
 from retilt._options import (
     ANSWERS_OUT,
     BASE_WEIGHTS,
     BASIS,
     BASIS_OF_METHOD,
-    CORRELATE,
-    CORRELATE_WITH,
     DELTA,
     DENOISE,
     EPSILON,
@@ -32,11 +49,10 @@ from retilt._options import (
     GENERATOR_EPSILON,
     GENERATOR_RHO,
     GENERATOR_UNIT,
-    MARGINAL,
     METHOD,
     MIN_ESS,
-    MOMENTS,
     OUTPUT,
+    PERSON,
     PLAN_OUT,
     POST,
     PRIVATE,
@@ -44,6 +60,7 @@ from retilt._options import (
     REPORT,
     RHO,
     ROWS,
+    ROWS_PER_PERSON,
     SAMPLING,
     SCHEMA,
     SEED,
@@ -51,17 +68,13 @@ from retilt._options import (
     SIZE,
     SYNTHETIC,
     TILT,
-    TOP,
     UNIT,
     WEIGHTS,
-    WORKLOAD,
     Basis,
-    Measures,
     Method,
     Output,
     Unit,
     generator_of,
-    names_of,
     unit_of,
     value_of,
 )
@@ -243,9 +256,17 @@ def plan(
     synthetic: SYNTHETIC,
     correlate: CORRELATE = None,
     moments: MOMENTS = None,
+    mean: MEAN = None,
+    regress: REGRESS = None,
     marginal: MARGINAL = None,
+    marginals: MARGINALS = None,
+    share: SHARE = None,
+    query: QUERY = None,
+    cdf: CDF = None,
+    quantiles: QUANTILES = None,
     correlate_with: CORRELATE_WITH = None,
     top: TOP = None,
+    keep: KEEP = None,
     workload: WORKLOAD = None,
     basis: BASIS = Basis.CENTRED,
     schema: SCHEMA = None,
@@ -254,6 +275,8 @@ def plan(
     rho: RHO = None,
     rows: ROWS = None,
     unit: UNIT = Unit.REPLACE,
+    person: PERSON = None,
+    rows_per_person: ROWS_PER_PERSON = None,
     generator_epsilon: GENERATOR_EPSILON = None,
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
@@ -268,10 +291,25 @@ def plan(
 ) -> int:
     """Say what to measure, at what cost, and how precise it will be. Reads SYNTHETIC only."""
     from retilt.engines.local import open_table
-    from retilt.pipeline import plan as make_plan
+    from retilt.planning import plan as make_plan
 
     terminal = _terminal(context, output, quiet)
-    measures = Measures(correlate, moments, marginal, correlate_with, top, workload)
+    measures = Measures(
+        correlate=correlate,
+        moments=moments,
+        mean=mean,
+        regress=regress,
+        marginal=marginal,
+        marginals=marginals,
+        share=share,
+        query=query,
+        cdf=cdf,
+        quantiles=quantiles,
+        correlate_with=correlate_with,
+        top=top,
+        keep=keep,
+        workload=workload,
+    )
     measures.check_any()
     files = _check_outputs({"plan": out}, [synthetic, schema, *(workload or ())], force=force)
     with terminal.progress("planning"):
@@ -283,7 +321,7 @@ def plan(
             delta=delta,
             rho=rho,
             rows=rows,
-            unit=unit_of(unit),
+            unit=unit_of(unit, person, rows_per_person),
             generator=generator_of(
                 generator_epsilon, generator_delta, generator_rho, generator_unit
             ),
@@ -352,12 +390,17 @@ def fit(
     context: typer.Context,
     synthetic: SYNTHETIC,
     answers_file: Annotated[
-        Path, typer.Argument(metavar="answers.json", help="What `retilt measure` wrote.")
+        Path,
+        typer.Argument(
+            metavar="answers.json",
+            help="What `retilt measure` wrote, or statistics published elsewhere.",
+        ),
     ],
     method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
     denoise: DENOISE = None,
+    keep: KEEP = None,
     size: SIZE = None,
     sampling: SAMPLING = None,
     seed: SEED = None,
@@ -372,7 +415,7 @@ def fit(
 ) -> int:
     """Weight SYNTHETIC towards the answers and draw a table. Costs no privacy."""
     from retilt.fitting import fit as make_tilt
-    from retilt.privacy.answers import load_answers
+    from retilt.privacy.targets import load_targets
 
     terminal = _terminal(context, output, quiet)
     files = _check_outputs(
@@ -382,7 +425,7 @@ def fit(
     )
     options = "-o (the table), --weights, --tilt, --report"
     _need_output(files, options, size, sampling, shuffle)
-    answers = load_answers(answers_file)
+    answers = load_targets(answers_file)
     with terminal.progress("fitting") as step:
         made = make_tilt(
             synthetic,
@@ -391,6 +434,7 @@ def fit(
             base_weights=base_weights,
             min_ess=min_ess,
             denoise=value_of(denoise),
+            keep=guards_of(keep),
             seed=seed,
             on_step=step,
         )
@@ -444,9 +488,17 @@ def run(
     synthetic: SYNTHETIC,
     correlate: CORRELATE = None,
     moments: MOMENTS = None,
+    mean: MEAN = None,
+    regress: REGRESS = None,
     marginal: MARGINAL = None,
+    marginals: MARGINALS = None,
+    share: SHARE = None,
+    query: QUERY = None,
+    cdf: CDF = None,
+    quantiles: QUANTILES = None,
     correlate_with: CORRELATE_WITH = None,
     top: TOP = None,
+    keep: KEEP = None,
     workload: WORKLOAD = None,
     basis: BASIS_OF_METHOD = None,
     schema: SCHEMA = None,
@@ -455,6 +507,8 @@ def run(
     rho: RHO = None,
     rows: ROWS = None,
     unit: UNIT = Unit.REPLACE,
+    person: PERSON = None,
+    rows_per_person: ROWS_PER_PERSON = None,
     generator_epsilon: GENERATOR_EPSILON = None,
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
@@ -482,7 +536,22 @@ def run(
     from retilt.tilt import check_sample
 
     terminal = _terminal(context, output, quiet)
-    measures = Measures(correlate, moments, marginal, correlate_with, top, workload)
+    measures = Measures(
+        correlate=correlate,
+        moments=moments,
+        mean=mean,
+        regress=regress,
+        marginal=marginal,
+        marginals=marginals,
+        share=share,
+        query=query,
+        cdf=cdf,
+        quantiles=quantiles,
+        correlate_with=correlate_with,
+        top=top,
+        keep=keep,
+        workload=workload,
+    )
     measures.check_any()
     files = _check_outputs(
         {
@@ -509,7 +578,7 @@ def run(
             delta=delta,
             rho=rho,
             rows=rows,
-            unit=unit_of(unit),
+            unit=unit_of(unit, person, rows_per_person),
             generator=generator_of(
                 generator_epsilon, generator_delta, generator_rho, generator_unit
             ),

@@ -52,7 +52,8 @@ def run_demo(terminal: Terminal, folder: Path, *, force: bool = False) -> int:
     from retilt.fitting import fit
     from retilt.measures.base import Relation
     from retilt.measures.workload import correlation
-    from retilt.pipeline import measure, plan, top_correlated
+    from retilt.pipeline import measure
+    from retilt.planning import plan, top_correlated
     from retilt.privacy.budget import ApproxDP, Generator
 
     files = _prepare(folder, force=force)

@@ -5,23 +5,36 @@ Nothing here can see the private table: only the synthetic one and the noisy ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from retilt.candidates import Candidates, base_of, encode_candidates
+from retilt.candidates import (
+    Candidates,
+    base_of,
+    encode_candidates,
+    encode_guards,
+    targets_of,
+)
+from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import InputError
-from retilt.measures.base import Feature, FloatArray, IntArray
-from retilt.measures.queries import QuerySet
-from retilt.privacy.answers import Answers, load_answers
+from retilt.measures.base import Design, FloatArray
+from retilt.measures.guards import Guards
+from retilt.measures.workload import Workload
+from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
+from retilt.privacy.published import Published
+from retilt.privacy.targets import Targets, load_targets
+from retilt.resolving import resolve_guards
+from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
 from retilt.tilting.denoise import Denoiser
 from retilt.tilting.denoise import denoise as nearest
+from retilt.tilting.designs import design_queries
 from retilt.tilting.paper import Paper, fit_paper, usual_denoiser
 from retilt.tilting.path import check_problem, fit_path
 from retilt.tilting.problem import Covariance, Problem
@@ -36,12 +49,13 @@ _DENOISERS = (None, "qp", "lp")
 
 def fit(
     synthetic: Any,
-    answers: Answers | str | Path,
+    answers: Answers | Published | str | Path,
     *,
     method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
     denoise: Denoiser | None = None,
+    keep: Workload | None = None,
     seed: int | None = None,
     on_step: Callable[[Any], object] | None = None,
 ) -> Tilt:
@@ -53,7 +67,8 @@ def fit(
         Any table that has the answers' columns: the synthetic table of the plan, or one of
         any number of candidate rows from the same generator. A frame or a path.
     answers
-        Noisy answers or their file.
+        Noisy answers or their file; or statistics from elsewhere (:class:`Published`, or their
+        file).
     method
         ``"default"``: as near to the answers as their noise allows; ``"paper"``: the paper's
         method, with its own settings; ``"paper-exact"``: the paper's problem, but solved
@@ -70,6 +85,9 @@ def fit(
         the noise. The default method does not need it (it is still judged by the answers as
         released); the paper's always does it (by the program that goes with the noise, unless
         told).
+    keep
+        Guards (:func:`retilt.keep`) instead of the plan's: statistics that the tilt shall leave
+        as the synthetic table has them.
     seed
         Of the paper's stochastic algorithm, so that it can be repeated.
     on_step
@@ -85,20 +103,33 @@ def fit(
         A column is missing, the table is empty, a weight is not usable, or an option does not
         belong to the method.
     """
-    if isinstance(synthetic, Answers) or not isinstance(answers, (Answers, str, Path)):
+    kinds = (Answers, Published)
+    if isinstance(synthetic, kinds) or not isinstance(answers, (*kinds, str, Path)):
         raise InputError(
             f"fit: got a {type(synthetic).__name__} and a {type(answers).__name__}, expected the "
             "synthetic table and then the answers (or their file)."
         )
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
-    answers = answers if isinstance(answers, Answers) else load_answers(answers)
+    given = answers if isinstance(answers, kinds) else load_targets(answers)
     table = open_table(synthetic)
-    candidates = Candidates.of(table, answers, base_weights)
+    targets = targets_of(given, table)
+    if paper is not None and targets.exact.any():
+        raise InputError(
+            "method: the paper's knows noisy answers only, and some of these have the standard "
+            "error 0. Use the default method."
+        )
+    guards = guards_of(keep, targets, table)
+    if paper is not None and guards is not None:
+        raise InputError(
+            "keep: guards belong to the default method; the paper's has none. Leave them out, or "
+            "use the default method."
+        )
+    candidates = Candidates.of(table, targets, base_weights, guards)
     if paper is None:
-        solution = _fit_default(candidates.problem, answers, min_ess, denoise, on_step)
+        solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
         settings: dict[str, Any] = {"denoise": denoise}
     else:
-        norm = answers.plan.noise.norm
+        norm = targets.norm
         solution = fit_paper(candidates.problem, paper, norm=norm, seed=seed, on_step=on_step)
         program = paper.denoiser(norm)
         if program is None and not np.array_equal(solution.aim, solution.answers):
@@ -106,7 +137,7 @@ def fit(
         settings = {**asdict(paper), "denoise": program, "seed": seed}
     return Tilt(
         table=table,
-        answers=answers,
+        answers=targets,
         solution=solution,
         method="default" if paper is None else paper.name,
         settings=settings,
@@ -114,21 +145,36 @@ def fit(
         weighted=base_weights is not None,
         shortfalls=candidates.shortfalls,
         fingerprint=candidates.fingerprint,
+        guards=guards,
     )
+
+
+def guards_of(keep: Workload | None, targets: Targets, table: Table) -> Guards | None:
+    """The guards of a fit: those that are given, or else the plan's."""
+    if keep is None:
+        return targets.guards
+    if not isinstance(keep, Workload) or keep.measures:
+        raise InputError(
+            "keep: expected guards alone, such as retilt.keep('marginals'); measures are part of "
+            "the plan."
+        )
+    guards, _ = resolve_guards(table, keep.guards, load_declared(targets.schema), targets.queries)
+    return guards
 
 
 def _fit_default(
     problem: Problem,
-    answers: Answers,
+    answers: Targets,
     min_ess: float | None,
     denoiser: Denoiser | None,
     on_step: Callable[[Any], object] | None,
 ) -> Solution:
     denoised = None if denoiser is None else nearest(problem, denoiser)
+    count = len(answers.means)  # the guards' queries come after them
     solution = fit_path(
         problem,
-        answers.plan.queries.evaluate,
-        errors=answers.errors_at,
+        lambda means: answers.queries.evaluate(means[:count]),
+        errors=lambda means: answers.errors_at(means[:count]),
         aim=None if denoised is None else denoised.closest,
         min_ess=min_ess,
         on_step=on_step,
@@ -185,23 +231,21 @@ def check_fit(
     """
     paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
     table = open_table(synthetic)
-    encoded = encode_candidates(table, plan)
-    check_encoded(plan.queries, encoded, base_of(table, base_weights), min_ess=min_ess)
+    if plan.guards is not None and method != "default":
+        raise InputError("keep: guards belong to the default method; the paper's has none.")
+    designs = plan.queries.designs(encode_candidates(table, plan))
+    if plan.guards is not None:
+        held = plan.guards.held(set(plan.queries.keys))
+        designs += plan.guards.queries.designs(encode_guards(table, plan.guards), held)
+    check_designs(designs, base_of(table, base_weights), min_ess=min_ess)
 
 
-def check_encoded(
-    queries: QuerySet,
-    encoded: Mapping[Feature, IntArray],
-    base: FloatArray,
-    *,
-    min_ess: float | None = None,
+def check_designs(
+    designs: tuple[Design, ...], base: FloatArray, *, min_ess: float | None = None
 ) -> None:
-    """:func:`check_fit` for columns that are encoded already."""
-    nothing = np.zeros(queries.size)
+    """:func:`check_fit` for queries that are laid out already."""
+    nothing = np.zeros(sum(map(design_queries, designs)))
     problem = Problem(
-        designs=queries.designs(encoded),
-        answers=nothing,
-        covariance=Covariance(nothing + 1),
-        base=base,
+        designs=designs, answers=nothing, covariance=Covariance(nothing + 1), base=base
     )
     check_problem(problem, min_ess=min_ess)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from retilt.pipeline import exact_sums, make_answers
-from retilt.privacy.answers import Answers
+from retilt.pipeline import exact_sums
+from retilt.privacy.answers import Answers, make_answers
 from retilt.privacy.plan import Plan
 
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.candidates import Candidates
+from retilt.candidates import Candidates, base_of, encode_guards, means_of, targets_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray
+from retilt.measures.formats import guards_from_dict, guards_to_dict
+from retilt.measures.guards import Guards
 from retilt.measures.moments import MomentsBlock
-from retilt.measures.queries import QuerySet
-from retilt.privacy.answers import Answers, answers_from_dict
 from retilt.privacy.plan import read_json, write_json
+from retilt.privacy.targets import Queries, Targets, targets_from_dict
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.tables import encode
@@ -40,6 +41,10 @@ _KEPT = (
     "The weights were left as they were: the statistics that were asked for agree with the "
     "answers as far as their noise can tell. A larger epsilon, fewer measures or tighter declared "
     "bounds would tell more."
+)
+_HELD = (
+    "The weights meet the exact statistics and move no more than that takes: the others, if any, "
+    "agree with them as far as their noise can tell."
 )
 _MOVED = (
     "These are other rows than the tilt was fitted to: its status and certificate are not about "
@@ -91,12 +96,14 @@ class Tilt:
         Sentences on what no weights of these rows can reach.
     fingerprint
         Of the rows that it was fitted to, in the measured columns.
+    guards
+        What it was to leave as it was.
     moved
         Whether the weights are those of other rows than it was fitted to.
     """
 
     table: Table
-    answers: Answers
+    answers: Targets
     solution: Solution
     method: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -104,6 +111,7 @@ class Tilt:
     weighted: bool = False
     shortfalls: tuple[str, ...] = ()
     fingerprint: str = ""
+    guards: Guards | None = None
     moved: bool = False
 
     def __repr__(self) -> str:
@@ -139,7 +147,9 @@ class Tilt:
         """What the status means and what to do."""
         if self.by_paper:
             return _PAPER_ADVICE[self.status]
-        return _KEPT if self._kept else self.status.advice
+        if not self._kept:
+            return self.status.advice
+        return _HELD if self.answers.exact.any() else _KEPT
 
     @property
     def by_paper(self) -> bool:
@@ -153,35 +163,61 @@ class Tilt:
 
     @property
     def _kept(self) -> bool:
-        """Whether the base weights were kept because the statistics agree already."""
+        """Whether noisy answers moved nothing, because the statistics agree already."""
         return self.solution.eta == math.inf and self.exit_code == 0
 
     @property
     def misfit_before(self) -> float:
-        """Mean squared residual of the answers before the tilt, in variances of their noise."""
-        return self.solution.misfit_before
+        """Mean squared residual of the answers before the tilt, in variances of their noise.
+
+        NaN where no answer has noise.
+        """
+        return math.nan if self.answers.exact.all() else self.solution.misfit_before
 
     @property
     def misfit_after(self) -> float:
         """The same after the tilt."""
-        return self.solution.misfit_after
+        return math.nan if self.answers.exact.all() else self.solution.misfit_after
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
         """Rows alike in the measured columns next to each other, for systematic sampling."""
-        encoded = encode(self.table, self.answers.plan.queries.features)
+        encoded = encode(self.table, self.answers.queries.features)
+        if self.guards is not None:
+            encoded |= encode_guards(self.table, self.guards)
         return likeness_order(list(encoded.values()))
+
+    def _measured(self, means: FloatArray) -> FloatArray:
+        """The part of the solution's (K,) means that has answers; the guards' come after it."""
+        return means[: len(self.answers.means)]
+
+    @cached_property
+    def kept(self) -> list[dict[str, Any]]:
+        """A row for each statistic of the guards: ``statistic``, ``before``, ``after``."""
+        if self.guards is None:
+            return []
+        queries = self.guards.queries
+        designs = queries.designs(encode_guards(self.table, self.guards))
+        base = base_of(self.table, self.base_column)
+        before, after = (
+            queries.evaluate(means_of(designs, w / w.sum())).tolist() for w in (base, self.weights)
+        )
+        return [
+            {"statistic": s, "before": b, "after": a}
+            for s, b, a in zip(queries.statistics, before, after, strict=True)
+        ]
 
     @cached_property
     def _statistics(self) -> list[dict[str, Any]]:
-        queries, answers = self.answers.plan.queries, self.answers
+        queries, answers = self.answers.queries, self.answers
         before, after, insistent = (
-            queries.evaluate(a)
+            queries.evaluate(self._measured(a))
             for a in (self.solution.before, self.solution.after, self.solution.insistent)
         )
         rows = []
+        exact = answers.tolerances.tolist()
         for k, row in enumerate(answers.statistics_table()):
-            near = 3 * row["standard_error"]
+            near = 3 * row["standard_error"] or exact[k]
             gaps = [abs(v[k] - row["estimate"]) for v in (after, insistent)]
             # NaN (an undefined statistic) compares as not reached.
             rows.append(
@@ -192,6 +228,7 @@ class Tilt:
                     "standard_error": row["standard_error"],
                     "after": float(after[k]),
                     "reachable": bool(any(g <= near for g in gaps)),
+                    "flag": row["flag"],
                 }
             )
         return rows
@@ -201,7 +238,8 @@ class Tilt:
         """Statistics farther from their targets than noise explains, the worst first.
 
         Farther means three standard errors, or more where there are so many statistics that
-        one in a hundred fits would have one by chance (Bonferroni). A target that is undefined
+        one in a hundred fits would have one by chance (Bonferroni). An exact target is not met
+        if anything but rounding is missing. A target that is undefined, or that noise dominates,
         is no target.
         """
         return self._apart("after")
@@ -210,8 +248,13 @@ class Tilt:
         """Statistics that do not agree with their targets, the worst first."""
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        noise = larger_errors(self.answers.errors_at, self.answers.means, self.solution.before)
-        for row, error in zip(self._statistics, noise.tolist(), strict=True):
+        noise = larger_errors(
+            self.answers.errors_at, self.answers.means, self._measured(self.solution.before)
+        )
+        exact = self.answers.tolerances
+        for row, error in zip(self._statistics, (noise + exact).tolist(), strict=True):
+            if row["flag"]:
+                continue
             distance = abs(row[when] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
                 off[row["statistic"]] = math.inf if math.isnan(distance) else distance
@@ -222,7 +265,8 @@ class Tilt:
 
         ``statistic``, ``before``, ``target``, ``standard_error`` (of the target, from the
         noise), ``after``, ``reachable`` (whether this fit, or the most insistent one on
-        the way to it, came within three standard errors of the target).
+        the way to it, came within three standard errors of the target), and ``flag``: empty, or
+        ``noise dominates`` where the target says next to nothing.
         """
         return [dict(row) for row in self._statistics]
 
@@ -242,20 +286,33 @@ class Tilt:
     @property
     def notes(self) -> tuple[str, ...]:
         """The plan's notes, and what was found out about the synthetic rows."""
-        notes = [*self.answers.plan.notes]
+        notes = [*self.answers.notes]
         if self.moved:
             notes.append(_MOVED)
         if self.unmet:
             named = ", ".join(self.unmet[:_NAMED])
             more = f" and {len(self.unmet) - _NAMED} more" if len(self.unmet) > _NAMED else ""
             limit = _unmet_limit(len(self._statistics))
-            notes.append(f"Not met, over {limit:.2g} standard errors off: {named}{more}.")
+            off = f"over {limit:.2g} standard errors off"
+            if self.answers.exact.any():
+                off += ", or exact and missed"
+            notes.append(f"Not met, {off}: {named}{more}.")
         if self.ess < _SMALL * len(self.weights):
             notes.append(
                 f"The weights gather on a few rows: they are worth {self.ess:,.1f} rows of "
                 f"{len(self.weights):,}."
             )
+        if self.kept:
+            notes.append(self._kept_in_words())
         return (*notes, *self.shortfalls)
+
+    def _kept_in_words(self) -> str:
+        moved = [abs(row["after"] - row["before"]) for row in self.kept]
+        most = max(range(len(moved)), key=lambda k: -1.0 if math.isnan(moved[k]) else moved[k])
+        return (
+            f"{len(moved)} guarded statistics moved by at most {moved[most]:.2g} "
+            f"({self.kept[most]['statistic']})."
+        )
 
     @property
     def certificate(self) -> dict[str, float]:
@@ -342,15 +399,24 @@ class Tilt:
             )
         write_page(path, self.facts(), force=force)
 
+    @property
+    def _in_words(self) -> str:
+        """How the weights were found."""
+        exact = self.answers.exact
+        if exact.all():
+            return "The weights nearest to the base weights that meet all statistics exactly."
+        first = "The exact statistics are constraints. " if exact.any() else ""
+        return first + _in_words(self.method, self.settings)
+
     def facts(self) -> Facts:
         """What the report shows, as numbers and sentences."""
         from retilt.report import Facts
 
-        solution, plan = self.solution, self.answers.plan
+        solution, schema = self.solution, self.answers.schema
         return Facts(
             rows=len(solution.weights),
-            queries=plan.queries.size,
-            method=_in_words(self.method, self.settings),
+            queries=self.answers.queries.size,
+            method=self._in_words,
             status=self.status.value,
             advice=self.advice,
             success=self.exit_code == 0,
@@ -362,13 +428,13 @@ class Tilt:
             limit=_unmet_limit(len(self._statistics)),
             unmet=self.unmet,
             unmet_before=self._apart("before"),
-            correlations=_correlations(solution, plan.queries),
+            correlations=_correlations(solution, self.answers.queries),
             weights=self.weights,
             path=solution.path,
             notes=self.notes,
             private=self.answers.private,
             privacy=self.answers.privacy,
-            columns=[_described(name, plan.schema) for name in plan.schema.columns],
+            columns=[_described(name, schema) for name in schema.columns],
             versions=self.answers.versions,
         )
 
@@ -378,6 +444,7 @@ class Tilt:
         return {
             "format": FORMAT,
             "answers": self.answers.to_dict(),
+            "guards": guards_to_dict(self.guards),
             "rows": {"count": len(solution.weights), "sha256": self.fingerprint},
             "base_weights": {"used": self.weighted, "column": self.base_column},
             "method": {"name": self.method, **self.settings},
@@ -388,7 +455,7 @@ class Tilt:
             "status": self.status.value,
             "certificate": self.certificate,
             "ess": solution.ess,
-            "misfit": {"before": solution.misfit_before, "after": solution.misfit_after},
+            "misfit": {"before": _finite(self.misfit_before), "after": _finite(self.misfit_after)},
             "insistent": solution.insistent.tolist(),
             "path": [{k: _finite(v) for k, v in asdict(point).items()} for point in solution.path],
             "statistics": [{k: _finite(v) for k, v in row.items()} for row in self._statistics],
@@ -430,7 +497,7 @@ def _in_words(method: str, settings: Mapping[str, Any]) -> str:
     )
 
 
-def _correlations(solution: Solution, queries: QuerySet) -> list[Correlations]:
+def _correlations(solution: Solution, queries: Queries) -> list[Correlations]:
     """The correlation matrices of every measure that asks for correlations."""
     from retilt.report import Correlations
 
@@ -515,7 +582,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
             f"tilt file {path}: format: got {content.get('format')!r}, expected {FORMAT!r}."
         )
     try:
-        answers = answers_from_dict(content["answers"])
+        given = targets_from_dict(content["answers"])
         multipliers = np.array(content["multipliers"], dtype=np.float64)
         weighted, column = content["base_weights"]["used"], content["base_weights"]["column"]
         fingerprint = str(content["rows"]["sha256"])
@@ -524,6 +591,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         insistent = np.array(content["insistent"], dtype=np.float64)
         aim = np.array(content["aim"], dtype=np.float64)
         tolerance = float(content["tolerance"])
+        guards = guards_from_dict(content["guards"])
         settings = dict(content["method"])
         method = settings.pop("name")
         points = tuple(_point(p) for p in content["path"])
@@ -532,9 +600,6 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         raise FormatError(f"tilt file {path}: a value is missing or has the wrong type.") from None
     _check_method(path, method, eta, tolerance, status)
-    for vector in (multipliers, insistent, aim):
-        if vector.shape != (answers.plan.queries.size,) or not np.isfinite(vector).all():
-            raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
     if base_weights is None:
         base_weights = column
     if weighted and base_weights is None:
@@ -543,7 +608,11 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
             "Give base_weights again."
         )
     table = open_table(synthetic)
-    candidates = Candidates.of(table, answers, base_weights)
+    answers = targets_of(given, table)
+    candidates = Candidates.of(table, answers, base_weights, guards)
+    for vector in (multipliers, insistent, aim):
+        if vector.shape != (candidates.problem.queries,) or not np.isfinite(vector).all():
+            raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
     solution = restore(
         candidates.problem,
         multipliers,
@@ -564,6 +633,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         weighted=bool(weighted),
         shortfalls=candidates.shortfalls,
         fingerprint=fingerprint,
+        guards=guards,
         moved=fingerprint != candidates.fingerprint,
     )
     odd = sorted(set(content) ^ set(tilt.to_dict()))

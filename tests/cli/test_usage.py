@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retilt._options import Unit, generator_of, names_of
+from retilt._measures import names_of
+from retilt._options import Unit, generator_of
 from retilt._version import __version__
 from retilt.cli import COMMANDS, main
 from retilt.exceptions import InputError, WorkloadError

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retilt.measures import marginals, moments
+from retilt.measures import moments, partitions
 from retilt.measures.base import Relation, Terms
 from retilt.privacy import accounting, budget, mechanism, plan, sensitivity
 from retilt.privacy.budget import ZCDP, ApproxDP, PureDP
@@ -214,7 +214,7 @@ MUTATIONS: dict[str, Mutation] = {
         lambda queries: Fraction(queries - 1),
         lambda: check_plans(basis="paper", kind="zcdp"),
     ),
-    "a table's bound 1": (marginals, "partition_sensitivity", one_part, check_tables),
+    "a table's bound 1": (partitions, "partition_sensitivity", one_part, check_tables),
     "deviations rounded down": (sensitivity, "float_up", rounded_down, check_all_plans),
     "count left out": (
         sensitivity,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runti
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.schema.columns import Column, Schema
+from retilt.schema.columns import Boolean, Column, Schema
 from retilt.schema.encode import cell_labels, to_cells, to_grid
 
 if TYPE_CHECKING:
@@ -172,8 +172,19 @@ class Variable:
 
     @property
     def identity(self) -> str | list[str]:
-        """Tells it from other variables, in the keys of queries (JSON)."""
-        return self.name if self.source is None else list(self.source.identity)
+        """Tells it from other variables, in the keys of queries (JSON).
+
+        What is computed may be clamped to other bounds elsewhere: they belong to it.
+        """
+        if self.source is None:
+            return self.name
+        return [*self.source.identity, repr(self.column)]
+
+    @property
+    def title(self) -> str:
+        """Name of its mean among the statistics; that of a condition is a share."""
+        condition = self.source is not None and isinstance(self.column, Boolean)
+        return f"{'share' if condition else 'mean'}({self.label})"
 
     @property
     def grid(self) -> Feature:
@@ -320,6 +331,24 @@ class Block(Protocol):
 
         The answers' noise has covariance ``diag(variances) + factor @ factor.T`` with
         variances (K,) and factor (K, R).
+        """
+        ...
+
+    def dominated(
+        self, answers: FloatArray, variances: FloatArray, factor: FloatArray
+    ) -> NDArray[np.bool_]:
+        """(S,) where noise dominates what a statistic divides by; its error is not to be trusted.
+
+        That is a group's count, a variance or a density that is not at least ten of its
+        standard errors above zero. False for statistics that are linear in the answers.
+        """
+        ...
+
+    def comparisons(self, answers: FloatArray) -> FloatArray:
+        """(S,) what each statistic's error is multiplied with to compare it with others'.
+
+        One over the statistic's natural range; within a group, times the group's share of the
+        rows, so that groups count alike and not the smallest, which is the noisiest, most.
         """
         ...
 

@@ -22,6 +22,7 @@ from retilt.schema.columns import Boolean, Column, Numeric, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 @dataclass(frozen=True, slots=True)
 class Formula:
     """A SQL expression over columns of a schema. See :class:`retilt.measures.base.Source`.

@@ -106,13 +106,26 @@ class QuerySet:
         sums = self.sums(encoded)
         return np.array([s / (u * max(rows, 1)) for s, u in zip(sums, self.units, strict=True)])
 
-    def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
-        """The solver's view of every row: the K queries, in order."""
-        return tuple(
-            b.design([encoded[f] for f in b.features], kept)
-            for b, kept in zip(self.blocks, self.kept, strict=True)
-            if len(kept)
-        )
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """(K,) identity of each query."""
+        found: list[str] = []
+        for block, kept in zip(self.blocks, self.kept, strict=True):
+            own = block.keys
+            found.extend(own[i] for i in kept)
+        return tuple(found)
+
+    def designs(
+        self, encoded: Mapping[Feature, IntArray], chosen: NDArray[np.bool_] | None = None
+    ) -> tuple[Design, ...]:
+        """The solver's view of every row: the K queries, or the ``chosen`` of them, in order."""
+        found, start = [], 0
+        for block, kept in zip(self.blocks, self.kept, strict=True):
+            own = kept if chosen is None else kept[chosen[start : start + len(kept)]]
+            start += len(kept)
+            if len(own):
+                found.append(block.design([encoded[f] for f in block.features], own))
+        return tuple(found)
 
     def block_answers(self, answers: FloatArray) -> list[FloatArray]:
         """(K,) answers handed back to each block, duplicates included."""
@@ -136,6 +149,17 @@ class QuerySet:
         ]
         errors: FloatArray = np.concatenate(parts)[self._first]
         return errors
+
+    def dominated(
+        self, answers: FloatArray, variances: FloatArray, factor: FloatArray
+    ) -> NDArray[np.bool_]:
+        """(S,) where noise dominates, so that neither estimate nor error can be trusted."""
+        parts = [
+            b.dominated(answers[p], variances[p], factor[p])
+            for b, p in zip(self.blocks, self.positions, strict=True)
+        ]
+        drowned: NDArray[np.bool_] = np.concatenate(parts)[self._first]
+        return drowned
 
 
 def describe_duplicates(queries: QuerySet) -> Sequence[str]:

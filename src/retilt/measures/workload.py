@@ -1,25 +1,30 @@
-"""What the user asks for: a sum of measures, in Python or in TOML."""
+"""What the user asks for: a sum of measures, each made by a function of its own."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isfinite
-from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from retilt.exceptions import WorkloadError
-from retilt.measures.marginals import DEFAULT_BINS, Marginal
-from retilt.measures.moments import Moments
+from retilt.measures.base import Measure
+from retilt.measures.calls import FunctionMeasure
+from retilt.measures.distributions import QUARTILES, Cdf, Quantiles
+from retilt.measures.guards import Everything, Guard
+from retilt.measures.marginals import Marginal
+from retilt.measures.moments import Means, Moments
+from retilt.measures.rates import Share
+from retilt.measures.scalars import Query
 
-Measure: TypeAlias = Moments | Marginal
+BinsByColumn: TypeAlias = int | Mapping[str, int | Sequence[float]]
+"""A number of quantile bins for every numeric column, or by column a number or inner edges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A sum of measures; join two with ``+``.
+    """A sum of measures, and of guards; join two with ``+``.
 
     Examples
     --------
@@ -31,50 +36,146 @@ class Workload:
     """
 
     measures: tuple[Measure, ...] = ()
+    guards: tuple[Guard | Everything, ...] = ()
 
     def __add__(self, other: Workload) -> Workload:
         if not isinstance(other, Workload):
             return NotImplemented
-        return Workload(self.measures + other.measures)
+        return Workload(self.measures + other.measures, self.guards + other.guards)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that a measure reads, in order of first mention."""
+        """Every column that a measure reads, in order of first mention; guards apart."""
         return tuple(dict.fromkeys(name for m in self.measures for name in m.columns))
 
 
-def moments(columns: Sequence[str], order: int = 2, *, weight: float = 1.0) -> Workload:
-    """Means and, for ``order=2``, standard deviations and correlations of ``columns``."""
-    names = _check_columns(columns, "moments")
-    return Workload((Moments(names, order=order, weight=_check_weight(weight)),))
+def moments(
+    columns: Sequence[str],
+    order: int = 2,
+    *,
+    by: str | Sequence[str] | None = None,
+    where: str | None = None,
+    bins: BinsByColumn | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """Means and, for ``order=2``, standard deviations and correlations of ``columns``.
+
+    ``by`` asks for them in each group (numeric columns in ``bins``), ``where`` in the rows for
+    which a SQL condition holds.
+    """
+    return _moments("moments", columns, by, where, bins, weight, order=order)
 
 
-def correlation(columns: Sequence[str], *, weight: float = 1.0) -> Workload:
-    """The correlations of all pairs of ``columns`` (their first and second moments)."""
-    names = _check_columns(columns, "correlation")
-    return Workload((Moments(names, statistics="correlation", weight=_check_weight(weight)),))
+def correlation(
+    columns: Sequence[str],
+    *,
+    by: str | Sequence[str] | None = None,
+    where: str | None = None,
+    bins: BinsByColumn | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """The correlations of all pairs of ``columns`` (their first and second moments).
+
+    ``by`` and ``where`` as for :func:`moments`.
+    """
+    return _moments("correlation", columns, by, where, bins, weight)
+
+
+def regression(
+    target: str,
+    on: str | Sequence[str],
+    *,
+    by: str | Sequence[str] | None = None,
+    where: str | None = None,
+    bins: BinsByColumn | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """The coefficients of the least-squares regression of ``target`` on the columns ``on``.
+
+    They are computed from the first and second moments of all of these columns. ``by`` and
+    ``where`` as for :func:`moments`.
+    """
+    names = [on] if isinstance(on, str) else list(on)
+    return _moments("regression", [target, *names], by, where, bins, weight)
+
+
+def _moments(
+    kind: Literal["moments", "correlation", "regression"],
+    columns: Sequence[str],
+    by: str | Sequence[str] | None,
+    where: str | None,
+    bins: BinsByColumn | None,
+    weight: float,
+    order: int = 2,
+) -> Workload:
+    names = _check_columns(columns, kind)
+    groups = _groups(by, kind, names)
+    made = Moments(
+        names,
+        order=order,
+        statistics=kind,
+        by=groups,
+        where=where,
+        **_bins_of(bins, groups),
+        weight=_check_weight(weight),
+    )
+    return Workload((made,))
+
+
+def means(
+    columns: str | Sequence[str],
+    *,
+    by: str | Sequence[str] | None = None,
+    where: str | None = None,
+    bins: BinsByColumn | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """The means of ``columns``: of all rows, of each group, or of the rows of a condition.
+
+    Parameters
+    ----------
+    columns
+        One or more. A category counts as its code.
+    by
+        Columns whose cells are the groups; numeric ones in ``bins``.
+    where
+        A SQL condition on a row.
+    bins
+        Of the numeric columns of ``by``: a number of quantile bins (default 20), or by column
+        a number or inner edges.
+    weight
+        Importance.
+
+    Examples
+    --------
+    >>> means("income", by="sex").measures[0].kind
+    'means'
+    """
+    names = _check_columns([columns] if isinstance(columns, str) else columns, "means")
+    groups = _groups(by, "means", names)
+    _check_weight(weight)
+    if not groups and where is None:
+        return moments(names, order=1, weight=weight)
+    made = Means(names, by=groups, where=where, **_bins_of(bins, groups), weight=weight)
+    return Workload((made,))
 
 
 def marginal(
-    columns: Sequence[str],
-    bins: int | Mapping[str, int | Sequence[float]] | None = None,
-    *,
-    weight: float = 1.0,
+    columns: str | Sequence[str], bins: BinsByColumn | None = None, *, weight: float = 1.0
 ) -> Workload:
     """One table of all ``columns`` together.
 
     ``bins`` is a number of quantile bins for every numeric column, or by column a number or
     the inner edges (default 20 quantile bins of the synthetic table).
     """
-    names = _check_columns(columns, "marginal")
-    _check_bin_names(bins, names)
-    return Workload((_table(names, bins, _check_weight(weight)),))
+    names = _check_columns([columns] if isinstance(columns, str) else columns, "marginal")
+    return Workload((Marginal(names, weight=_check_weight(weight), **_bins_of(bins, names)),))
 
 
 def marginals(
     columns: Sequence[str],
     k: int = 1,
-    bins: int | Mapping[str, int | Sequence[float]] | None = None,
+    bins: BinsByColumn | None = None,
     *,
     weight: float = 1.0,
 ) -> Workload:
@@ -91,20 +192,172 @@ def marginals(
         )
     _check_weight(weight)
     _check_bin_names(bins, names)
-    return Workload(tuple(_table(subset, bins, weight) for subset in combinations(names, k)))
+    chosen = [
+        {n: b for n, b in bins.items() if n in subset} if isinstance(bins, Mapping) else bins
+        for subset in combinations(names, k)
+    ]
+    tables = zip(combinations(names, k), chosen, strict=True)
+    return Workload(
+        tuple(Marginal(subset, weight=weight, **_bins_of(own, subset)) for subset, own in tables)
+    )
 
 
-def _table(
-    names: tuple[str, ...], bins: int | Mapping[str, int | Sequence[float]] | None, weight: float
-) -> Marginal:
-    if bins is None or isinstance(bins, int):
-        return Marginal(names, default_bins=DEFAULT_BINS if bins is None else bins, weight=weight)
+def share(
+    predicate: str,
+    by: str | Sequence[str] | None = None,
+    *,
+    bins: BinsByColumn | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """The share of rows for which a SQL condition holds, of all rows or in each group.
+
+    Parameters
+    ----------
+    predicate
+        SQL over the columns of one row, such as ``"age >= 65 AND sex = 'F'"``. Null is false.
+    by, bins, weight
+        As for :func:`means`.
+
+    Examples
+    --------
+    >>> share("age >= 65 AND sex = 'F'").columns
+    ('age', 'sex')
+    """
+    groups = _groups(by, "share", ())
+    weight = _check_weight(weight)
+    return Workload((Share(predicate, by=groups, weight=weight, **_bins_of(bins, groups)),))
+
+
+def query(
+    expression: str, lower: float = 0.0, upper: float = 1.0, *, weight: float = 1.0
+) -> Workload:
+    """The mean of a SQL formula of one row, clamped to ``lower`` and ``upper``.
+
+    A row whose formula gives null (a division by zero, a cast that fails) counts as ``lower``.
+
+    >>> query("least(hours, 40) * 52", 0, 2080).columns
+    ('hours',)
+    """
+    return Workload((Query(expression, lower=lower, upper=upper, weight=_check_weight(weight)),))
+
+
+def cdf(column: str, thresholds: Sequence[Any], *, weight: float = 1.0) -> Workload:
+    """The shares of rows with a value of at most each threshold.
+
+    A null counts as above them all. Thresholds of a date are dates or ISO text.
+    """
+    return Workload((Cdf(column, tuple(thresholds), weight=_check_weight(weight)),))
+
+
+def quantiles(
+    column: str,
+    probabilities: Sequence[float] = QUARTILES,
+    *,
+    bins: int | Sequence[float] | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """Quantiles of a column's values, by way of a table of its bins.
+
+    ``bins`` is a number of quantile bins of the synthetic table, or inner edges.
+    """
+    options = {} if bins is None else {"bins": bins if isinstance(bins, int) else tuple(bins)}
+    made = Quantiles(column, tuple(probabilities), weight=_check_weight(weight), **options)  # type: ignore[arg-type]
+    return Workload((made,))
+
+
+def function(
+    function: Callable[[Any], Any],
+    columns: Sequence[str],
+    *,
+    lower: float = 0.0,
+    upper: float = 1.0,
+    size: int = 1,
+    name: str | None = None,
+    weight: float = 1.0,
+) -> Workload:
+    """The means of the numbers that a Python callable gives for a row.
+
+    Parameters
+    ----------
+    function
+        From a ``pyarrow.RecordBatch`` of ``columns`` to (rows,) or (rows, size) numbers, each
+        row's from that row alone. See :class:`retilt.measures.calls.FunctionMeasure`.
+    columns
+        What it gets.
+    lower, upper
+        Its numbers are clamped to them; what is no number counts as ``lower``.
+    size
+        How many numbers it gives for a row.
+    name
+        In statistics; default the callable's own.
+    weight
+        Importance.
+
+    A plan with such a measure can't be saved, since it holds code.
+    """
+    names = _check_columns(columns, "function")
+    called = name or getattr(function, "__name__", None) or type(function).__name__
+    made = FunctionMeasure(
+        function,
+        names,
+        lower=lower,
+        upper=upper,
+        size=size,
+        name=called,
+        weight=_check_weight(weight),
+    )
+    return Workload((made,))
+
+
+def keep(what: Workload | Literal["marginals"], tolerance: float | None = None) -> Workload:
+    """Guards: a tilt shall leave these statistics as the synthetic table has them.
+
+    It costs no privacy: nothing is asked of the private table.
+
+    Parameters
+    ----------
+    what
+        A workload; or ``"marginals"`` for the one-way tables of all columns of the synthetic
+        table.
+    tolerance
+        By how much they may move: in shares for the cells of a table, in half ranges for means
+        and products. Default: the synthetic table's own sampling error.
+
+    Examples
+    --------
+    >>> len(keep(marginals(["sex", "race"]), tolerance=0.001).guards)
+    2
+    """
+    if isinstance(what, str) and what == "marginals":
+        return Workload(guards=(Everything(tolerance),))
+    if not isinstance(what, Workload) or not what.measures or what.guards:
+        raise WorkloadError(
+            f"keep: got {what!r}, expected a workload of measures such as "
+            "retilt.marginals([...]), or 'marginals' for those of all columns."
+        )
+    if any(isinstance(m, FunctionMeasure) for m in what.measures):
+        raise WorkloadError("keep: a Python callable can't be kept; write the formula in SQL.")
+    return Workload(guards=tuple(Guard(replace_weight(m), tolerance) for m in what.measures))
+
+
+def replace_weight(measure: Measure) -> Measure:
+    """Return the measure with the importance 1: a guard has a tolerance instead."""
+    plain: Measure = replace(measure, weight=1.0)  # type: ignore[type-var]
+    return plain
+
+
+def _bins_of(bins: BinsByColumn | None, names: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments ``bins`` and ``default_bins`` of a measure; it checks the numbers itself."""
+    if bins is None:
+        return {}
+    if isinstance(bins, int):
+        return {"default_bins": bins}
     if not isinstance(bins, Mapping):
         raise WorkloadError(
             f"bins: got {bins!r}, expected a number or a table of numbers or edges by column."
         )
-    chosen = {n: b if isinstance(b, int) else tuple(b) for n, b in bins.items() if n in names}
-    return Marginal(names, bins=chosen, weight=weight)
+    _check_bin_names(bins, names)
+    return {"bins": {n: tuple(b) if isinstance(b, (list, tuple)) else b for n, b in bins.items()}}
 
 
 def _check_bin_names(bins: object, names: tuple[str, ...]) -> None:
@@ -114,6 +367,19 @@ def _check_bin_names(bins: object, names: tuple[str, ...]) -> None:
             f"bins: {', '.join(map(repr, unknown))} not among the columns "
             f"({', '.join(map(repr, names))})."
         )
+
+
+def _groups(by: object, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
+    if by is None:
+        return ()
+    names = _check_columns([by] if isinstance(by, str) else by, f"{what}: by")
+    both = [n for n in names if n in columns]
+    if both:
+        raise WorkloadError(
+            f"{what}: {', '.join(map(repr, both))} both measured and named in by: within a group "
+            "it hardly varies. Name another column."
+        )
+    return names
 
 
 def _check_columns(columns: object, what: str) -> tuple[str, ...]:
@@ -138,78 +404,3 @@ def _check_weight(weight: object) -> float:
     if not number or not isfinite(weight) or weight <= 0:  # type: ignore[arg-type,operator]
         raise WorkloadError(f"weight: got {weight!r}, expected a finite number above 0.")
     return float(weight)  # type: ignore[arg-type]
-
-
-_FIELDS = {
-    "correlation": {"columns", "weight"},
-    "moments": {"columns", "order", "weight"},
-    "marginal": {"columns", "bins", "weight"},
-    "marginals": {"columns", "k", "bins", "weight"},
-}
-
-
-def load_workload(path: str | Path) -> Workload:
-    """Read a workload file: TOML with one ``[[measures]]`` table for each measure.
-
-    Raises
-    ------
-    WorkloadError
-        The file is missing, is not TOML, or a measure in it is malformed.
-    """
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkloadError(f"workload file {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"workload file {path} is not TOML: {error}.") from None
-    try:
-        return workload_from_dict(content)
-    except WorkloadError as error:
-        raise WorkloadError(f"workload file {path}: {error}") from None
-
-
-def workload_from_dict(content: Mapping[str, object]) -> Workload:
-    """A workload from the content of a workload file.
-
-    >>> workload_from_dict({"measures": [{"kind": "moments", "columns": ["a"]}]}).columns
-    ('a',)
-    """
-    unknown = set(content) - {"measures"}
-    entries = content.get("measures")
-    if unknown or not isinstance(entries, list) or not entries:
-        raise WorkloadError(
-            "expected [[measures]] tables and nothing else"
-            + (f", got {', '.join(sorted(unknown))}." if unknown else ", got none.")
-        )
-    workload = Workload()
-    for number, entry in enumerate(entries, 1):
-        try:
-            workload += _measure_from_dict(entry)
-        except WorkloadError as error:
-            raise WorkloadError(f"measure {number}: {error}") from None
-    return workload
-
-
-def _measure_from_dict(entry: object) -> Workload:
-    if not isinstance(entry, Mapping) or entry.get("kind") not in _FIELDS:
-        got = entry.get("kind") if isinstance(entry, Mapping) else entry
-        raise WorkloadError(f"kind: got {got!r}, expected one of {', '.join(_FIELDS)}.")
-    kind = str(entry["kind"])
-    options = {k: v for k, v in entry.items() if k != "kind"}
-    unknown = sorted(set(options) - _FIELDS[kind])
-    if unknown:
-        raise WorkloadError(
-            f"{kind}: unknown {', '.join(unknown)}; allowed are {', '.join(sorted(_FIELDS[kind]))}."
-        )
-    if "columns" not in options:
-        raise WorkloadError(f"{kind}: columns are missing.")
-    makers = {
-        "correlation": correlation,
-        "moments": moments,
-        "marginal": marginal,
-        "marginals": marginals,
-    }
-    try:
-        return makers[kind](**options)
-    except TypeError:
-        raise WorkloadError(f"{kind}: a value has the wrong type.") from None

@@ -17,8 +17,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from retilt.measures.base import FloatArray, Norm
+from retilt.measures.base import Block, FloatArray, Norm
 from retilt.measures.queries import QuerySet
+
+_SMALL = 1e-6
+"""Noise at which errors are proportional to it: those of a curved statistic are so only then."""
 
 
 def block_scales(
@@ -32,10 +35,8 @@ def block_scales(
     for block, part, importance in zip(
         queries.blocks, queries.block_answers(answers), importances, strict=True
     ):
-        variances = np.array([1 / float(s) ** 2 for s in block.scales])
-        factor = np.zeros((len(part), 0))
-        errors = block.standard_errors(part, variances, factor)
-        wanted.append(_scale(importance * float(np.nansum(errors**2)), block.sensitivity(), norm))
+        weight = importance * _unit_variance(block, part)
+        wanted.append(_scale(weight, block.sensitivity(), norm))
     return _as_fractions(wanted)
 
 
@@ -55,12 +56,11 @@ def count_scale(
     for block, part, importance, scale in zip(
         queries.blocks, queries.block_answers(answers), importances, scales, strict=True
     ):
-        none = np.zeros(len(part))
-        shift = block.standard_errors(part, none, part[:, None])
-        weights.append(importance * float(np.nansum(shift**2)))
-        variances = np.array([1 / float(s) ** 2 for s in block.scales])
-        errors = block.standard_errors(part, variances, np.zeros((len(part), 0)))
-        reference = _scale(importance * float(np.nansum(errors**2)), block.sensitivity(), norm)
+        shift = block.standard_errors(part, np.zeros(len(part)), _SMALL * part[:, None]) / _SMALL
+        compared = shift * block.comparisons(part)
+        weights.append(importance * float(np.nansum(compared**2)))
+        weight = importance * _unit_variance(block, part)
+        reference = _scale(weight, block.sensitivity(), norm)
         own.append(float(scale) / reference if reference > 0 else 0.0)
     # The blocks' scales were rounded and normalised by a common factor; apply it here too.
     common = max(own, default=1.0) or 1.0
@@ -68,6 +68,13 @@ def count_scale(
     # Never so quiet that the division by the count swamps everything else.
     least = max(scales, default=Fraction(1)) / 16
     return max(Fraction(max(1, round(value * 256)), 256), least)
+
+
+def _unit_variance(block: Block, answers: FloatArray) -> float:
+    """W_b before its importance, of errors on scales that can be compared."""
+    deviations = _SMALL / np.array([float(s) for s in block.scales])
+    errors = block.standard_errors(answers, deviations**2, np.zeros((len(answers), 0))) / _SMALL
+    return float(np.nansum((errors * block.comparisons(answers)) ** 2))
 
 
 def _scale(weight: float, bound: Fraction, norm: Norm) -> float:

@@ -7,20 +7,29 @@ row can change nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
-from retilt.measures.base import FloatArray
+from retilt.measures.base import FloatArray, Norm
+from retilt.measures.guards import Guards
+from retilt.measures.queries import QuerySet
 from retilt.privacy.mechanism import MAX_SCALE
 from retilt.privacy.plan import Plan, plan_from_dict, read_json, table_frame, write_json
+from retilt.schema.columns import Schema
 
 FORMAT = "retilt-answers/1"
+
+NOISE_DOMINATES = "noise dominates"
+"""The flag of a statistic whose error bar can't be trusted."""
 
 _LARGEST_FACTOR = 10**60
 """As many digits as a value may have; far beyond any factor of a useful budget."""
@@ -102,19 +111,57 @@ class Answers:
         common: FloatArray = (self.means * self._deviation(-1) / self.rows)[:, None]
         return common
 
+    @property
+    def schema(self) -> Schema:
+        """Of every column that was measured."""
+        return self.plan.schema
+
+    @property
+    def queries(self) -> QuerySet:
+        """The K queries that were answered."""
+        return self.plan.queries
+
+    @property
+    def guards(self) -> Guards | None:
+        """What a fit shall leave as it is, by the plan."""
+        return self.plan.guards
+
+    @property
+    def norm(self) -> Norm:
+        """2 for Gaussian noise, 1 for Laplace."""
+        return self.plan.noise.norm
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The plan's notes."""
+        return self.plan.notes
+
+    @property
+    def exact(self) -> NDArray[np.bool_]:
+        """(K,) answers without noise: none."""
+        return np.zeros(self.plan.queries.size, dtype=np.bool_)
+
+    @property
+    def tolerances(self) -> FloatArray:
+        """(S,) how far an exact statistic may stay from its value: all are noisy."""
+        return np.zeros(len(self.plan.queries.statistics))
+
+    @cached_property
+    def dominated(self) -> NDArray[np.bool_]:
+        """(S,) statistics that noise dominates."""
+        return self.plan.queries.dominated(self.means, self.variances, self.common_noise)
+
     def errors_at(self, means: FloatArray) -> FloatArray:
         """(S,) standard errors of the statistics, linearised at (K,) ``means``."""
         return self.plan.queries.standard_errors(means, self.variances, self.common_noise)
 
     def statistics_table(self) -> list[dict[str, Any]]:
-        """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``."""
-        queries = self.plan.queries
-        estimates = queries.evaluate(self.means)
-        errors = self.errors_at(self.means)
-        return [
-            {"statistic": s, "estimate": float(v), "standard_error": float(e)}
-            for s, v, e in zip(queries.statistics, estimates, errors, strict=True)
-        ]
+        """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``, ``flag``.
+
+        The flag is empty, or ``noise dominates`` where what the statistic divides by is lost in
+        noise, so that neither number means much.
+        """
+        return estimates_table(self)
 
     @cached_property
     def privacy(self) -> dict[str, Any]:
@@ -155,6 +202,46 @@ class Answers:
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``answers.json``; an existing file only with ``force``."""
         write_json(path, self.to_dict(), force=force)
+
+
+class Estimates(Protocol):
+    """Answers as far as they give a table of estimates."""
+
+    @property
+    def queries(self) -> Any:
+        """K queries and the S statistics that they give."""
+        ...
+
+    @property
+    def means(self) -> FloatArray:
+        """(K,) answers."""
+        ...
+
+    @property
+    def dominated(self) -> NDArray[np.bool_]:
+        """(S,) statistics that noise dominates."""
+        ...
+
+    def errors_at(self, means: FloatArray) -> FloatArray:
+        """(S,) standard errors of the statistics, linearised at (K,) ``means``."""
+        ...
+
+
+def estimates_table(answers: Estimates) -> list[dict[str, Any]]:
+    """A row for each statistic. See :meth:`Answers.statistics_table`."""
+    queries = answers.queries
+    estimates, errors = queries.evaluate(answers.means), answers.errors_at(answers.means)
+    return [
+        {
+            "statistic": s,
+            "estimate": float(v),
+            "standard_error": float(e),
+            "flag": NOISE_DOMINATES if drowned else "",
+        }
+        for s, v, e, drowned in zip(
+            queries.statistics, estimates, errors, answers.dominated, strict=True
+        )
+    ]
 
 
 def load_answers(path: str | Path) -> Answers:
@@ -230,3 +317,22 @@ def _integer(text: object) -> int:
         return int(text)
     except ValueError:
         raise FormatError("values: expected whole numbers written as text.") from None
+
+
+def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers:
+    """Answers with the plan's own noise scales and this installation's versions."""
+    from importlib.metadata import version
+
+    return Answers(
+        plan=plan,
+        values=tuple(values),
+        factors=plan.noise.factors,
+        noise_scales=plan.noise.scales,
+        private=private,
+        versions={
+            "retilt": __version__,
+            "opendp": version("opendp"),
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    )

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
 from retilt.exceptions import InputError, PrivacyError
 from retilt.measures.base import Relation
+from retilt.privacy.unit import Unit, unit_name
 
 LEAST_DELTA = 1e-300
 """Below this, fractions of delta lose digits in floats, and with them the proof."""
@@ -121,18 +122,25 @@ class Generator:
     budget
         What it spent.
     relation
-        Its neighbour relation: ``"replace-one"`` or ``"add-remove"``, as the generator's authors
-        state it. There is no default: most generators that add noise to counts (AIM, MST) prove
-        add/remove, which is worth half as much under replace-one.
+        Its neighbour relation: ``"replace-one"`` or ``"add-remove"`` for rows,
+        ``"replace-one-person"`` or ``"add-remove-person"`` for persons, as the generator's
+        authors state it (a unit of privacy does as well). There is no default: most generators
+        that add noise to counts (AIM, MST) prove add/remove of rows, which is worth half as much
+        under replace-one, and nothing is said of persons with several rows.
+    persons
+        Whether the relation is one of persons; follows from ``relation`` where that says so.
 
     Examples
     --------
-    >>> Generator(PureDP(1), Relation.ADD_REMOVE).under(Relation.REPLACE)
+    >>> Generator(PureDP(1), "add-remove").under(Relation.REPLACE)
     PureDP(epsilon=2)
+    >>> Generator(PureDP(1), "add-remove-person").name
+    'add-remove-person'
     """
 
     budget: Budget
     relation: Relation
+    persons: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, (PureDP, ApproxDP, ZCDP)):
@@ -140,35 +148,48 @@ class Generator:
                 f"generator: got a budget of type {type(self.budget).__name__}, expected "
                 "PureDP(epsilon), ApproxDP(epsilon, delta) or ZCDP(rho)."
             )
-        try:
-            relation = Relation(getattr(self.relation, "relation", self.relation))
-        except ValueError:
+        given: object = self.relation
+        name = given.value if isinstance(given, Relation) else given
+        if isinstance(given, get_args(Unit)):
+            name = unit_name(given)
+        if not isinstance(name, str) or name not in _NEIGHBOURS:
             raise InputError(
-                f"generator: got the relation {self.relation!r}, expected "
-                f"{' or '.join(repr(r.value) for r in Relation)}."
-            ) from None
+                f"generator: got the relation {given!r}, expected one of "
+                f"{', '.join(map(repr, _NEIGHBOURS))}."
+            )
+        relation, persons = _NEIGHBOURS[name]
         object.__setattr__(self, "relation", relation)
+        object.__setattr__(self, "persons", persons or self.persons is True)
 
-    def under(self, relation: Relation) -> Budget:
-        """The guarantee under ``relation``.
+    @property
+    def name(self) -> str:
+        """The neighbour relation's name in files and options."""
+        return neighbours_name(self.relation, persons=self.persons)
 
-        Replacing a row is removing one and adding another, so add/remove guarantees convert
-        by group privacy of size two: pure ``2 eps``; (eps, delta) ->
-        ``(2 eps, (1 + e^eps) delta)``; rho -> ``4 rho``. The reverse does not hold.
+    def under(self, relation: Relation, *, persons: bool = False) -> Budget:
+        """The guarantee under ``relation``, of rows or of persons.
+
+        Replacing a row (or a person) is removing one and adding another, so add/remove
+        guarantees convert by group privacy of size two: pure ``2 eps``; (eps, delta) ->
+        ``(2 eps, (1 + e^eps) delta)``; rho -> ``4 rho``. The reverse does not hold. Rows and
+        persons never convert: a person may own any number of rows.
 
         Raises
         ------
         PrivacyError
             The generator's relation is replace-one and add/remove-one is wanted: its public
-            row count would be revealed.
+            count would be revealed. Or one is of rows, and the other of persons.
         """
+        if persons is not self.persons:
+            raise PrivacyError(_mismatch(self, relation, persons=persons))
         if relation is self.relation:
             return self.budget
         if relation is Relation.ADD_REMOVE:
+            wanted = neighbours_name(relation, persons=persons)
             raise PrivacyError(
-                "generator: its guarantee is for replace-one neighbours, with a public row "
-                "count, and can't be turned into one for add/remove neighbours. Use "
-                "unit replace-one, or declare the generator's add/remove guarantee."
+                f"generator: its guarantee is for {self.name} neighbours, with a public number of "
+                f"{'persons' if persons else 'rows'}, and can't be turned into one for add/remove "
+                f"neighbours. Use unit {self.name}, or declare the generator's {wanted} guarantee."
             )
         budget = self.budget
         if isinstance(budget, PureDP):
@@ -179,6 +200,35 @@ class Generator:
         # before that.
         factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf
         return ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta))
+
+
+_NEIGHBOURS = {
+    name + suffix: (relation, bool(suffix))
+    for suffix in ("", "-person")
+    for name, relation in (("replace-one", Relation.REPLACE), ("add-remove", Relation.ADD_REMOVE))
+}
+
+
+def neighbours_name(relation: Relation, *, persons: bool) -> str:
+    """The name of a neighbour relation of rows or of persons.
+
+    >>> neighbours_name(Relation.REPLACE, persons=True)
+    'replace-one-person'
+    """
+    return relation.value + "-person" * persons
+
+
+def _mismatch(generator: Generator, relation: Relation, *, persons: bool) -> str:
+    own, other = ("persons", "rows") if persons else ("rows", "persons")
+    wanted = " or ".join(
+        dict.fromkeys(neighbours_name(r, persons=persons) for r in (relation, Relation.ADD_REMOVE))
+    )
+    return (
+        f"generator: its guarantee ({generator.name}) protects {other} and the plan's unit "
+        f"protects {own}, so the two don't add up. Declare what the generator's authors prove for "
+        f"{own} ({wanted}), plan with a unit of {other}, or leave the generator undeclared: the "
+        "statement then says that its loss comes on top."
+    )
 
 
 def _cap(delta: float) -> float:
@@ -201,7 +251,9 @@ def zcdp_to_approx(rho: float, delta: float) -> float:
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
-def total_budget(own: Budget, generator: Generator | None, relation: Relation) -> Budget | None:
+def total_budget(
+    own: Budget, generator: Generator | None, relation: Relation, *, persons: bool = False
+) -> Budget | None:
     """Generator and post-processing together, or ``None`` where the generator is not declared.
 
     Sums of (epsilon, delta) as the paper's composition proposition; rho adds where both have
@@ -213,7 +265,7 @@ def total_budget(own: Budget, generator: Generator | None, relation: Relation) -
     """
     if generator is None:
         return None
-    other = generator.under(relation)
+    other = generator.under(relation, persons=persons)
     if isinstance(own, ZCDP) and isinstance(other, ZCDP):
         return ZCDP(own.rho + other.rho)
     if isinstance(own, PureDP) and isinstance(other, PureDP):

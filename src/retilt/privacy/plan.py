@@ -21,11 +21,15 @@ from typing import Any
 from retilt.engines.files import atomic_output
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
-from retilt.measures.base import Basis, Terms
-from retilt.measures.marginals import Marginal
-from retilt.measures.moments import Moments
+from retilt.measures.base import Basis, Measure, Terms
+from retilt.measures.formats import (
+    guards_from_dict,
+    guards_to_dict,
+    measure_from_dict,
+    measure_to_dict,
+)
+from retilt.measures.guards import Guards
 from retilt.measures.queries import QuerySet
-from retilt.measures.workload import Measure
 from retilt.privacy.budget import (
     Budget,
     Generator,
@@ -35,7 +39,7 @@ from retilt.privacy.budget import (
     total_budget,
 )
 from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
-from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, Unit, parse_unit, unit_name
+from retilt.privacy.unit import Unit, parse_unit, unit_name, unit_to_json
 from retilt.schema.columns import Schema
 from retilt.schema.formats import schema_from_dict, schema_to_dict
 
@@ -52,8 +56,8 @@ class Plan:
     Attributes
     ----------
     unit, budget, rows
-        The promise. ``rows`` is the public row count under replace-one, a guess under
-        add/remove.
+        The promise. ``rows`` is the public row count under replace-one, a guess of the rows
+        that are used under every other unit.
     generator
         The synthetic table's declared guarantee, or ``None``.
     basis
@@ -65,12 +69,14 @@ class Plan:
     scales
         One positive fraction for each measure.
     count_scale
-        Of the noisy row count; ``None`` under replace-one.
+        Of the noisy row count; ``None`` under replace-one, where it is public.
     expected
         (S,) expected standard error of each statistic, with the synthetic table's answers
         standing in for the real ones; ``None`` where undefined. For information only.
     notes
         Sentences for people: what was left out, clamped or rounded.
+    guards
+        What a fit shall leave as it is; nothing of it is asked of the private table.
     """
 
     unit: Unit
@@ -84,6 +90,7 @@ class Plan:
     count_scale: Fraction | None
     expected: tuple[float | None, ...] = ()
     notes: tuple[str, ...] = ()
+    guards: Guards | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
@@ -94,10 +101,22 @@ class Plan:
             raise InputError(f"scales: got {len(self.scales)} for {len(self.measures)} measures.")
         if self.basis not in ("centred", "paper"):
             raise InputError(f"basis: got {self.basis!r}, expected 'centred' or 'paper'.")
-        if (self.count_scale is None) != isinstance(self.unit, ReplaceOneRow):
-            raise InputError("count_scale: expected under add-remove, and only there.")
+        if (self.count_scale is None) == self.counts_rows:
+            raise InputError(
+                "count_scale: expected where the row count is private (every unit but "
+                "replace-one), and only there."
+            )
+        self._check_person()
         # A generator whose guarantee can't be added up is refused before anything is read.
-        total_budget(self.budget, self.generator, self.unit.relation)
+        total_under(self.budget, self.generator, self.unit)
+
+    def _check_person(self) -> None:
+        person = self.unit.person
+        if person is not None and person in self.schema:
+            raise InputError(
+                f"person: the column {person!r} is measured as well. It tells persons apart: leave "
+                "it out of the measures, or name another column of persons."
+            )
 
     def __repr__(self) -> str:
         return (
@@ -114,23 +133,25 @@ class Plan:
     @cached_property
     def noise(self) -> NoisePlan:
         """The noise of every released integer, computed anew from the plan's content."""
-        return plan_noise(self.queries, self.scales, self.count_scale, self.budget)
+        return plan_noise(
+            self.queries, self.scales, self.count_scale, self.budget, max_rows=self.unit.max_rows
+        )
 
     @property
     def counts_rows(self) -> bool:
         """Whether the row count is measured (it is private)."""
-        return isinstance(self.unit, AddRemoveOneRow)
+        return self.unit.counts_rows
 
     @cached_property
     def total(self) -> Budget | None:
         """Post-processing and generator together; ``None`` where the generator is not declared."""
-        return total_budget(self.budget, self.generator, self.unit.relation)
+        return total_under(self.budget, self.generator, self.unit)
 
     @cached_property
     def privacy(self) -> dict[str, Any]:
         """What measuring this plan spends, in numbers, and in words under ``statement``."""
         return {
-            "unit": self.unit.relation.value,
+            "unit": unit_to_json(self.unit),
             "post_processing": budget_to_dict(self.budget),
             "generator": _generator_to_dict(self.generator),
             "total": None if self.total is None else budget_to_dict(self.total),
@@ -163,19 +184,18 @@ class Plan:
         return " ".join(parts)
 
     def _generator_sentence(self) -> str:
-        generator, relation = self.generator, self.unit.relation
+        generator, persons = self.generator, self.unit.person is not None
         if generator is None or self.total is None:
             return (
                 "The generator's guarantee was not declared: the synthetic table's own privacy "
                 "loss comes on top and is not part of this statement."
             )
         sentence = (
-            f"The generator declared {describe(generator.budget)} "
-            f"({generator.relation.value} neighbours)"
+            f"The generator declared {describe(generator.budget)} ({generator.name} neighbours)"
         )
-        if generator.relation is not relation:
-            converted = describe(generator.under(relation))
-            sentence += f", which is {converted} for {relation.value} neighbours"
+        if generator.relation is not self.unit.relation:
+            converted = describe(generator.under(self.unit.relation, persons=persons))
+            sentence += f", which is {converted} for {self.unit.name} neighbours"
         return (
             f"{sentence}; together with it the post-processed table satisfies "
             f"{describe(self.total)}, if the generator keeps its word. If it read bounds or "
@@ -207,19 +227,20 @@ class Plan:
         """The plan as JSON."""
         return {
             "format": FORMAT,
-            "unit": unit_name(self.unit),
+            "unit": unit_to_json(self.unit),
             "budget": budget_to_dict(self.budget),
             "rows": self.rows,
             "generator": _generator_to_dict(self.generator),
             "basis": self.basis,
             "schema": schema_to_dict(self.schema),
             "measures": [
-                {**_measure_to_dict(m), "scale": str(s)}
+                {**measure_to_dict(m), "scale": str(s)}
                 for m, s in zip(self.measures, self.scales, strict=True)
             ],
             "count_scale": None if self.count_scale is None else str(self.count_scale),
             "statistics": self.statistics_table(),
             "notes": list(self.notes),
+            "guards": guards_to_dict(self.guards),
         }
 
     @cached_property
@@ -235,7 +256,18 @@ class Plan:
 
 def terms_of(schema: Schema, basis: Basis, budget: Budget, unit: Unit) -> Terms:
     """What measures are bound to under a budget and a unit."""
-    return Terms(schema, norm=norm_of(budget), relation=unit.relation, basis=basis)
+    return Terms(
+        schema,
+        norm=norm_of(budget),
+        relation=unit.relation,
+        basis=basis,
+        counted=unit.counts_rows,
+    )
+
+
+def total_under(own: Budget, generator: Generator | None, unit: Unit) -> Budget | None:
+    """Generator and post-processing together under the plan's unit; refuses what can't add up."""
+    return total_budget(own, generator, unit.relation, persons=unit.person is not None)
 
 
 def table_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -299,6 +331,7 @@ _KEYS = {
     "count_scale",
     "statistics",
     "notes",
+    "guards",
 }
 
 
@@ -312,7 +345,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
     try:
         measures, scales = [], []
         for entry in content["measures"]:
-            measures.append(_measure_from_dict(entry))
+            measures.append(measure_from_dict(entry))
             scales.append(_fraction(entry["scale"], "scale"))
         raw_count = content["count_scale"]
         plan = Plan(
@@ -327,6 +360,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
             count_scale=None if raw_count is None else _fraction(raw_count, "count_scale"),
             expected=tuple(_error(s["expected_standard_error"]) for s in content["statistics"]),
             notes=tuple(str(n) for n in content["notes"]),
+            guards=guards_from_dict(content["guards"]),
         )
         missing = [n for m in plan.measures for n in m.columns if n not in plan.schema]
         if missing:
@@ -367,7 +401,7 @@ def _error(value: object) -> float | None:
 def _generator_to_dict(generator: Generator | None) -> dict[str, object] | None:
     if generator is None:
         return None
-    return {**budget_to_dict(generator.budget), "unit": generator.relation.value}
+    return {**budget_to_dict(generator.budget), "unit": generator.name}
 
 
 def _generator_from_dict(content: object) -> Generator | None:
@@ -376,39 +410,4 @@ def _generator_from_dict(content: object) -> Generator | None:
     if not isinstance(content, dict):
         raise FormatError("generator: expected null or an object.")
     budget = {k: v for k, v in content.items() if k != "unit"}
-    return Generator(budget_from_dict(budget), parse_unit(content.get("unit")).relation)
-
-
-def _measure_to_dict(measure: Measure) -> dict[str, Any]:
-    common = {"kind": measure.kind, "columns": list(measure.columns), "weight": measure.weight}
-    if isinstance(measure, Marginal):
-        edges = measure.edges or {}
-        return {**common, "edges": {n: list(e) for n, e in edges.items()}}
-    loudness = None if measure.loudness is None else str(measure.loudness)
-    return {**common, "order": measure.order, "loudness": loudness}
-
-
-def _measure_from_dict(entry: Mapping[str, Any]) -> Measure:
-    kind, columns, weight = entry["kind"], entry["columns"], entry["weight"]
-    good = isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)
-    if not good or len(set(columns)) != len(columns):
-        raise FormatError("columns: expected a list of distinct names.")
-    number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-    if not number or not 0 < weight < math.inf:
-        raise FormatError(f"weight: got {weight!r}, expected a number above 0.")
-    extra = {"edges"} if kind == "marginal" else {"order", "loudness"}
-    if set(entry) != {"kind", "columns", "weight", "scale"} | extra:
-        raise FormatError(f"measure {kind!r}: keys missing or unknown.")
-    if kind == "marginal":
-        edges = {str(n): tuple(e) for n, e in entry["edges"].items()}
-        return Marginal(tuple(columns), weight=weight, edges=edges)
-    if kind not in ("moments", "correlation"):
-        raise FormatError(f"kind: got {kind!r}, expected moments, correlation or marginal.")
-    raw = entry["loudness"]
-    return Moments(
-        tuple(columns),
-        order=entry["order"],
-        statistics=kind,
-        weight=weight,
-        loudness=None if raw is None else _fraction(raw, "loudness"),
-    )
+    return Generator(budget_from_dict(budget), content["unit"])

@@ -108,7 +108,9 @@ def joint_sensitivity(
 
     A block that asks only part of its queries (the others are an earlier block's) keeps its
     bound: leaving coordinates out can only shorten a difference. One that asks none costs
-    nothing. The count changes by at most 1 under add/remove, so it adds ``c**norm``.
+    nothing. The count, where it is measured, changes by at most 1 with one row, so it adds
+    ``c**norm``. All this is for one row that comes or goes, or that becomes another (a block's
+    bound under ``Relation.REPLACE`` covers both).
     """
     total = Fraction(0)
     for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):
@@ -119,10 +121,34 @@ def joint_sensitivity(
     return total
 
 
+def sensitivity_of_rows(bound: Fraction, max_rows: int, norm: Norm) -> Fraction:
+    """The bound for ``max_rows`` rows of one person, from that for one row.
+
+    Add/remove one person: the sums change by at most k rows' vectors (all queries and the
+    count), each no longer than the bound B of one row: k B by the triangle inequality, so
+    k**2 times its square. Replace one person, of j rows, by another, of l rows, j and l at most
+    k: pair the rows off as far as they go. min(j, l) pairs change by a difference of two rows'
+    vectors, where the count cancels, and the other |j - l| rows come or go, where it counts
+    once. That is max(j, l) <= k vectors, each no longer than B. No other person's rows enter:
+    which of them are used depends on themselves alone (:mod:`retilt.persons`).
+
+    >>> sensitivity_of_rows(Fraction(3, 2), 4, 2)
+    Fraction(24, 1)
+    """
+    return bound * Fraction(max_rows) ** norm
+
+
 def plan_noise(
-    queries: QuerySet, scales: Sequence[Fraction], count_scale: Fraction | None, budget: Budget
+    queries: QuerySet,
+    scales: Sequence[Fraction],
+    count_scale: Fraction | None,
+    budget: Budget,
+    *,
+    max_rows: int = 1,
 ) -> NoisePlan:
     """The noise that makes the release of all sums satisfy ``budget``.
+
+    ``max_rows`` is the most rows of one person that enter the sums; 1 where the unit is a row.
 
     Raises
     ------
@@ -134,7 +160,8 @@ def plan_noise(
             "scales: got one that is not above 0; every block needs a positive scale."
         )
     norm = norm_of(budget)
-    bound = joint_sensitivity(queries, scales, count_scale, norm)
+    one_row = joint_sensitivity(queries, scales, count_scale, norm)
+    bound = sensitivity_of_rows(one_row, max_rows, norm)
     loudness: list[Fraction] = []
     units = list(queries.units)
     for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):

@@ -1,16 +1,22 @@
 """The unit of privacy: which tables are neighbours.
 
-The unit is a type, not a number, so that a promise can't be mistaken for another.
-(Persons, who own several rows each, are units of a later version.)
+The unit is a type, not a number, so that a promise can't be mistaken for another. A unit is
+either a *row*, or a *person* who may own several rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
 
 from retilt.exceptions import InputError
 from retilt.measures.base import Relation
+
+MOST_ROWS = 2**31 - 1
+"""The largest ``max_rows``; far beyond any use, and safe in 64-bit arithmetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +26,11 @@ class ReplaceOneRow:
     The paper's relation. n comes from the plan and is never counted on the private table.
     """
 
-    @property
-    def relation(self) -> Relation:
-        """The neighbour relation."""
-        return Relation.REPLACE
+    name: ClassVar[str] = "replace-one"
+    relation: ClassVar[Relation] = Relation.REPLACE
+    counts_rows: ClassVar[bool] = False
+    person: ClassVar[None] = None
+    max_rows: ClassVar[int] = 1
 
     @property
     def promise(self) -> str:
@@ -41,10 +48,11 @@ class AddRemoveOneRow:
     The row count is measured with noise, and sums are divided by the noisy count.
     """
 
-    @property
-    def relation(self) -> Relation:
-        """The neighbour relation."""
-        return Relation.ADD_REMOVE
+    name: ClassVar[str] = "add-remove"
+    relation: ClassVar[Relation] = Relation.ADD_REMOVE
+    counts_rows: ClassVar[bool] = True
+    person: ClassVar[None] = None
+    max_rows: ClassVar[int] = 1
 
     @property
     def promise(self) -> str:
@@ -55,27 +63,143 @@ class AddRemoveOneRow:
         )
 
 
-Unit: TypeAlias = ReplaceOneRow | AddRemoveOneRow
+@dataclass(frozen=True, slots=True)
+class _OnePerson:
+    """What the units of persons share."""
 
-_UNITS: dict[str, Unit] = {
-    Relation.REPLACE.value: ReplaceOneRow(),
-    Relation.ADD_REMOVE.value: AddRemoveOneRow(),
+    person: str
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.person, str) or not self.person:
+            raise InputError(
+                f"person: got {self.person!r}, expected the name of the private table's column "
+                "that tells persons apart."
+            )
+        rows = self.max_rows
+        whole = isinstance(rows, (int, np.integer)) and not isinstance(rows, (bool, np.bool_))
+        if not whole or not 1 <= rows <= MOST_ROWS:
+            raise InputError(
+                f"max_rows: got {rows!r}, expected a whole number above 0: how many rows of one "
+                "person are used at most."
+            )
+        object.__setattr__(self, "max_rows", int(rows))
+
+    @property
+    def _used(self) -> str:
+        used = "1 row is" if self.max_rows == 1 else f"{self.max_rows} rows are"
+        return (
+            f"a person is one value of the column {self.person!r}; of each person at most {used} "
+            "used, chosen by a hash of their content, never by their place; rows without a person "
+            "are left out"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AddRemoveOnePerson(_OnePerson):
+    """Neighbours differ by all rows of one person; how many persons there are is private.
+
+    Parameters
+    ----------
+    person
+        The private table's column that tells persons apart (text or whole numbers). It is not
+        measured, and the synthetic table need not have it. Rows where it is null or empty are
+        left out.
+    max_rows
+        At most so many rows of each person are used, chosen by a keyed hash of their content.
+        Noise grows in proportion, so take no more than most persons have.
+
+    Examples
+    --------
+    >>> AddRemoveOnePerson("patient", 3).name
+    'add-remove-person'
+    """
+
+    name: ClassVar[str] = "add-remove-person"
+    relation: ClassVar[Relation] = Relation.ADD_REMOVE
+    counts_rows: ClassVar[bool] = True
+
+    @property
+    def promise(self) -> str:
+        """The unit in words."""
+        return (
+            "whether any one person is in the table, and everything that the person's rows say, "
+            f"is protected (add-or-remove-one-person neighbours): {self._used}; the numbers of "
+            "persons and of rows are private, and the number of rows used is measured with noise"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceOnePerson(_OnePerson):
+    """Neighbours differ in all rows of one person; how many persons there are is public.
+
+    One person's rows are replaced by any rows of another person, who may have more or fewer:
+    the number of rows is private and measured with noise.
+
+    Parameters
+    ----------
+    person, max_rows
+        As in :class:`AddRemoveOnePerson`.
+
+    Examples
+    --------
+    >>> ReplaceOnePerson("patient", 3).name
+    'replace-one-person'
+    """
+
+    name: ClassVar[str] = "replace-one-person"
+    relation: ClassVar[Relation] = Relation.REPLACE
+    counts_rows: ClassVar[bool] = True
+
+    @property
+    def promise(self) -> str:
+        """The unit in words."""
+        return (
+            "everything that any one person's rows say, and how many they are, is protected "
+            f"(replace-one-person neighbours): {self._used}; the number of persons is public, the "
+            "number of rows is private, and the number of rows used is measured with noise"
+        )
+
+
+Unit: TypeAlias = ReplaceOneRow | AddRemoveOneRow | AddRemoveOnePerson | ReplaceOnePerson
+
+_ROWS: dict[str, ReplaceOneRow | AddRemoveOneRow] = {
+    u.name: u for u in (ReplaceOneRow(), AddRemoveOneRow())
+}
+_PERSONS: dict[str, type[AddRemoveOnePerson | ReplaceOnePerson]] = {
+    u.name: u for u in (ReplaceOnePerson, AddRemoveOnePerson)
 }
 
 
-def parse_unit(name: object) -> Unit:
-    """The unit called ``replace-one`` or ``add-remove``.
+def parse_unit(given: object) -> Unit:
+    """The unit called ``replace-one`` or ``add-remove``, or that :func:`unit_to_json` wrote.
 
     >>> parse_unit("replace-one")
     ReplaceOneRow()
+    >>> parse_unit({"unit": "add-remove-person", "person": "id", "max_rows": 2})
+    AddRemoveOnePerson(person='id', max_rows=2)
     """
-    if isinstance(name, (ReplaceOneRow, AddRemoveOneRow)):
-        return name
-    if not isinstance(name, str) or name not in _UNITS:
-        raise InputError(f"unit: got {name!r}, expected one of {', '.join(_UNITS)}.")
-    return _UNITS[name]
+    if isinstance(given, (ReplaceOneRow, AddRemoveOneRow, AddRemoveOnePerson, ReplaceOnePerson)):
+        return given
+    if isinstance(given, str) and given in _ROWS:
+        return _ROWS[given]
+    if isinstance(given, Mapping) and isinstance(given.get("unit"), str):
+        name = given["unit"]
+        if name in _PERSONS and set(given) == {"unit", "person", "max_rows"}:
+            return _PERSONS[name](given["person"], given["max_rows"])
+    raise InputError(
+        f"unit: got {given!r}, expected one of {', '.join(_ROWS)}, or for persons "
+        "ReplaceOnePerson(person, max_rows) or AddRemoveOnePerson(person, max_rows)."
+    )
+
+
+def unit_to_json(unit: Unit) -> str | dict[str, Any]:
+    """The unit in files: the name of a unit of rows, an object for one of persons."""
+    if unit.person is None:
+        return unit.name
+    return {"unit": unit.name, "person": unit.person, "max_rows": unit.max_rows}
 
 
 def unit_name(unit: Unit) -> str:
     """The unit's name in files and options."""
-    return unit.relation.value
+    return unit.name

@@ -31,6 +31,10 @@ _NAME, _TITLE, _TEXT = 72, 1_000, 20_000
 _NEIGHBOURS = {
     "replace-one": "the content of any one row; the number of rows is public",
     "add-remove": "the presence of any one row; the number of rows is private",
+    "replace-one-person": "all rows of any one person; the number of persons is public",
+    "add-remove-person": (
+        "the presence of any one person; the numbers of persons and of rows are private"
+    ),
 }
 _MECHANISMS = {"discrete-gaussian": "discrete Gaussian", "discrete-laplace": "discrete Laplace"}
 _NORMS = {"discrete-gaussian": "L2", "discrete-laplace": "L1"}
@@ -111,7 +115,10 @@ def _context(facts: Facts) -> dict[str, Any]:
         "facts": facts,
         "verdict": _verdict(facts, lines),
         "tiles": _tiles(facts, lines),
-        "privacy": _privacy(facts.privacy),
+        "privacy": _claim(facts),
+        "target": "the noisy answer ± its standard error"
+        if facts.private is not None
+        else "the published value ± its standard error; one without an error is to be met exactly",
         "statement": _unbroken(str(facts.privacy.get("statement", ""))),
         "lines": shown,
         "left_out": left_out,
@@ -177,6 +184,7 @@ def _lines(facts: Facts) -> list[_Line]:
     ):
         name = str(row["statistic"])
         decimals = decimals_for(error)
+        exact = facts.private is None and error == 0 and math.isfinite(target)
         farthest = not marked and len(numbers) > 1 and pair[1] == worst
         marked = marked or farthest
         lines.append(
@@ -187,15 +195,20 @@ def _lines(facts: Facts) -> list[_Line]:
                 error=number(error, decimals),
                 after=number(after, decimals),
                 distance=pair[1],
-                comparable=not math.isnan(pair[1]) or name in unmet,
+                comparable=exact or not math.isnan(pair[1]) or name in unmet,
                 met_before=name not in unmet_before,
                 met=name not in unmet,
-                reachable={True: "yes", False: "no"}.get(row["reachable"], "–"),
+                reachable=_reach(row),
                 way=plots.distance_bar(*pair, limit=facts.limit, longest=longest),
                 farthest=farthest,
             )
         )
     return lines
+
+
+def _reach(row: Mapping[str, Any]) -> str:
+    """Whether a target can be reached, or that noise dominates it."""
+    return "noise" if row.get("flag") else {True: "yes", False: "no"}.get(row["reachable"], "–")
 
 
 def _distances(before: float, target: float, after: float, error: float) -> tuple[float, float]:
@@ -305,8 +318,15 @@ def _tiles(facts: Facts, lines: Sequence[_Line]) -> list[_Tile]:
         ),
         _Tile("Privacy spent here", spent, f"{delta}{altogether}")
         if facts.private
-        else _Tile("Privacy", "none", "the answers were made insecurely"),
+        else _unproven(facts),
     ]
+
+
+def _unproven(facts: Facts) -> _Tile:
+    """What stands for the budget where retilt can't name one."""
+    if facts.private is None:
+        return _Tile("Privacy spent here", "none", "the statistics' own is their source's")
+    return _Tile("Privacy", "none", "the answers were made insecurely")
 
 
 def _budget(content: object) -> str:
@@ -322,19 +342,42 @@ def _unbroken(text: str) -> str:
     return re.sub(r"(\d)e-(\d)", r"\1e−\2", text.replace(" = ", "\u00a0=\u00a0"))
 
 
+def _neighbours(unit: object) -> str:
+    """The unit of the privacy statement in words: a name, or an object for persons."""
+    name = str(unit.get("unit", "") if isinstance(unit, Mapping) else unit)
+    text = f"{name}: protects {_NEIGHBOURS[name]}" if name in _NEIGHBOURS else name
+    if not isinstance(unit, Mapping):
+        return text
+    person, most = shortened(str(unit.get("person", "")), _NAME), unit.get("max_rows")
+    return f"{text}; a person is a value of {person}, rows used of each: {most} at most"
+
+
+def _claim(facts: Facts) -> list[tuple[str, str]]:
+    """What is known of the answers' privacy, as rows of a table; none of insecure ones."""
+    if facts.private is None:
+        return _elsewhere(facts.privacy)
+    return _privacy(facts.privacy) if facts.private else []
+
+
+def _elsewhere(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Of published statistics, as rows of a table."""
+    return [
+        ("Source of the statistics", str(privacy.get("source", ""))),
+        ("Their privacy, as the source says", str(privacy.get("promise") or "not declared")),
+        ("Spent by retilt", "nothing: it measured nothing"),
+    ]
+
+
 def _privacy(privacy: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The privacy claim in numbers, as rows of a table."""
-    unit, mechanism = str(privacy.get("unit", "")), str(privacy.get("mechanism", ""))
+    mechanism = str(privacy.get("mechanism", ""))
     generator = privacy.get("generator")
     declared = _budget(generator)
     if isinstance(generator, Mapping) and "unit" in generator:
         declared += f", {generator['unit']} neighbours"
     norm = _NORMS.get(mechanism, "norm")
     return [
-        (
-            "Neighbouring tables",
-            f"{unit}: protects {_NEIGHBOURS[unit]}" if unit in _NEIGHBOURS else unit,
-        ),
+        ("Neighbouring tables", _neighbours(privacy.get("unit", ""))),
         ("Spent by these answers", _budget(privacy.get("post_processing"))),
         ("Generator, as declared", declared),
         ("Together", _budget(privacy.get("total"))),

@@ -85,10 +85,12 @@ class Facts:
     notes
         What the user should know.
     private
-        False for answers made insecurely, which must not be released.
+        False for answers made insecurely, which must not be released; None for statistics that
+        were published elsewhere, of whose privacy nothing is known here.
     privacy
         ``unit``, ``post_processing``, ``generator``, ``total``, ``mechanism``,
-        ``sensitivity`` and ``statement`` of the answers.
+        ``sensitivity`` and ``statement`` of the answers; or ``source``, ``promise`` and
+        ``statement`` of published statistics.
     columns
         A mapping for each measured column: ``name``, ``kind``, ``values``, ``source``.
     versions
@@ -118,7 +120,7 @@ class Facts:
     weights: FloatArray
     path: Sequence[PathPoint]
     notes: Sequence[str]
-    private: bool
+    private: bool | None
     privacy: Mapping[str, Any]
     columns: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]

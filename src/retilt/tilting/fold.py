@@ -1,101 +1,24 @@
 """The kernel: one pass over rows in chunks gives the normaliser, means and second moments.
 
-Nothing of size rows times queries is ever held. A product of columns is scored as the quadratic
-form z'Mz, its means are read off the weighted second moments of the columns, and only the
-Hessian multiplies products out, a chunk at a time. Indicators are looked up and counted.
+Nothing of size rows times queries is ever held: only the Hessian multiplies products of columns
+out, a chunk at a time (see ``parts.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.measures.base import Design, FloatArray, Indicators, Products
-from retilt.tilting.problem import CHUNK, Problem, totals
-
-Positions = NDArray[np.intp]
-Mask = NDArray[np.bool_]
+from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
+from retilt.tilting.designs import CHUNK, totals
+from retilt.tilting.parts import CellPart, Mask, Positions, ProductPart, analyse, chunks, layout
+from retilt.tilting.problem import Problem
 
 _SAMPLE = 16384
 _WORTHWHILE = 1.5
-
-
-def _chunks(rows: int) -> Iterator[slice]:
-    for start in range(0, rows, CHUNK):
-        yield slice(start, min(start + CHUNK, rows))
-
-
-@dataclass(frozen=True, slots=True)
-class _ProductPart:
-    """Products of columns that are not constant on the support.
-
-    ``columns`` is (d + 1, rows) with a last row of ones, so that number -1 means "no column".
-    """
-
-    columns: FloatArray
-    left: Positions
-    right: Positions
-    offset: FloatArray
-    factor: FloatArray
-    place: slice
-
-    def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
-        weighted = multipliers[self.place] * self.factor
-        form = np.zeros((self.columns.shape[0], self.columns.shape[0]))
-        np.add.at(form, (self.left, self.right), weighted)
-        constant = float(multipliers[self.place] @ self.offset)
-        for chunk in _chunks(scores.size):
-            columns = self.columns[:, chunk]
-            scores[chunk] += np.einsum("ij,ij->j", form @ columns, columns) + constant
-
-    def means(self, weights: FloatArray) -> FloatArray:
-        size = self.columns.shape[0]
-        moments = np.zeros((size, size))
-        for chunk in _chunks(weights.size):
-            columns = self.columns[:, chunk]
-            moments += (columns * weights[chunk]) @ columns.T
-        result: FloatArray = (
-            self.offset * moments[-1, -1] + self.factor * moments[self.left, self.right]
-        )
-        return result
-
-    def values(self, rows: Positions) -> FloatArray:
-        columns = self.columns[:, rows]
-        result: FloatArray = columns[self.left] * columns[self.right]
-        result *= self.factor[:, None]
-        result += self.offset[:, None]
-        return result.T
-
-    def fill(self, out: FloatArray, chunk: slice, means: FloatArray) -> None:
-        """Centred query values of a chunk, one row a query."""
-        columns = self.columns[:, chunk]
-        for k in range(self.left.size):
-            np.multiply(columns[self.left[k]], columns[self.right[k]], out=out[k])
-        out *= self.factor[:, None]
-        out += (self.offset - means)[:, None]
-
-
-@dataclass(frozen=True, slots=True)
-class _CellPart:
-    """Cells of a partition, those without a row of the support left out."""
-
-    codes: Positions
-    size: int
-    place: slice
-
-    def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
-        scores += multipliers[self.place][self.codes]
-
-    def values(self, rows: Positions) -> FloatArray:
-        result = np.zeros((rows.size, self.size))
-        result[np.arange(rows.size), self.codes[rows]] = 1.0
-        return result
-
-    def means(self, weights: FloatArray) -> FloatArray:
-        return totals(self.codes, weights, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +91,11 @@ class Rows:
     spread: FloatArray
     varying: Mask
     constants: FloatArray
-    products: tuple[_ProductPart, ...]
-    cells: tuple[_CellPart, ...]
+    products: tuple[ProductPart, ...]
+    cells: tuple[CellPart, ...]
 
     @property
-    def parts(self) -> tuple[_ProductPart | _CellPart, ...]:
+    def parts(self) -> tuple[ProductPart | CellPart, ...]:
         """All parts that hold a varying query."""
         return (*self.products, *self.cells)
 
@@ -193,10 +116,10 @@ class Rows:
             merged = totals(groups, base, first.size)
             spread = totals(groups, (base / merged[groups]) ** 2, first.size)
             designs = [_restricted(design, first, support.size) for design in designs]
-        parts = [_analyse(design) for design in designs]
+        parts = [analyse(design) for design in designs]
         varying = np.concatenate([part[0] for part in parts])
         constants = np.concatenate([part[1] for part in parts])
-        products, cells = _layout(designs, [part[0] for part in parts])
+        products, cells = layout(designs, [part[0] for part in parts])
         return cls(support, base, groups, merged, spread, varying, constants, products, cells)
 
     @property
@@ -250,17 +173,20 @@ class Rows:
         result: FloatArray = np.zeros((size, size))
         self._add_products(result, fold)
         for position, part in enumerate(self.cells):
-            share = fold.means[part.place]
-            block = result[part.place, part.place]
-            block[np.diag_indices_from(block)] = share
-            block -= np.outer(share, share)
+            means = fold.means[part.place]
+            result[part.place, part.place] = part.covariance(fold.weights, means)
             for other in self.cells[:position]:
-                pairs = part.codes * other.size + other.codes
-                joint = totals(pairs, fold.weights, part.size * other.size)
-                joint = joint.reshape(part.size, other.size)
-                joint -= np.outer(share, fold.means[other.place])
+                joint = part.moments(other, fold.weights)
+                joint -= np.outer(means, fold.means[other.place])
                 result[part.place, other.place] = joint
                 result[other.place, part.place] = joint.T
+        return result
+
+    def variances(self, fold: Fold) -> FloatArray:
+        """(V,) variances of the varying queries under the weights of a fold."""
+        result = np.empty(fold.means.size)
+        for part in self.parts:
+            result[part.place] = part.variances(fold.weights, fold.means[part.place])
         return result
 
     def _add_products(self, result: FloatArray, fold: Fold) -> None:
@@ -271,7 +197,7 @@ class Rows:
         buffer = np.empty((count, min(CHUNK, fold.weights.size)))
         inner = np.zeros((count, count))
         mixed = [np.zeros((count, part.size)) for part in self.cells]
-        for chunk in _chunks(fold.weights.size):
+        for chunk in chunks(fold.weights.size):
             values = buffer[:, : chunk.stop - chunk.start]
             if values.shape[1] < buffer.shape[1]:
                 values = np.empty(values.shape)
@@ -285,9 +211,8 @@ class Rows:
             if self.cells:
                 values *= roots[chunk]
                 for cells, cross in zip(self.cells, mixed, strict=True):
-                    codes = cells.codes[chunk]
                     for k in range(count):
-                        cross[k] += totals(codes, values[k], cells.size)
+                        cross[k] += cells.sums(values[k], chunk)
         places = np.concatenate([np.arange(p.place.start, p.place.stop) for p in self.products])
         result[np.ix_(places, places)] = inner
         for cells, cross in zip(self.cells, mixed, strict=True):
@@ -312,14 +237,17 @@ def _restricted(design: Design, rows: Positions, total: int) -> Design:
         return design
     if isinstance(design, Indicators):
         return Indicators(design.codes[rows], design.size)
-    return Products(design.values[rows], design.left, design.right, design.offset, design.factor)
+    if isinstance(design, Grouped):
+        return replace(design, codes=design.codes[rows], values=design.values[rows])
+    return replace(design, values=design.values[rows])
 
 
 def _identifying(designs: list[Design], rows: Positions | slice) -> Iterator[NDArray[np.uint64]]:
     """Bits of every column that a query reads; rows equal in all of them have equal queries."""
     for design in designs:
-        if isinstance(design, Indicators):
+        if not isinstance(design, Products):
             yield design.codes[rows].astype(np.uint64)
+        if isinstance(design, Indicators):
             continue
         used = np.unique(np.concatenate([design.left, design.right]))
         for column in used[used >= 0]:
@@ -357,82 +285,3 @@ def _merge(designs: list[Design], rows: int) -> tuple[Positions | None, Position
         if not np.array_equal(bits, bits[first][groups]):
             return nothing
     return groups.astype(np.intp), first.astype(np.intp)
-
-
-def _analyse(design: Design) -> tuple[Mask, FloatArray]:
-    """Which queries vary over the rows, and the value of those that do not."""
-    if isinstance(design, Indicators):
-        counts = np.bincount(design.codes, minlength=design.size)
-        full = counts == design.codes.size
-        return (counts > 0) & ~full, full.astype(np.float64)
-    varying = np.zeros(design.left.size, dtype=np.bool_)
-    constants = np.zeros(design.left.size)
-    for k in range(design.left.size):
-        varying[k], constants[k] = _product_varies(design, k)
-    return varying, constants
-
-
-def _product_varies(design: Products, k: int) -> tuple[bool, float]:
-    rows = design.values.shape[0]
-    first = float(product_values(design, k, slice(0, 1))[0])
-    # Almost every query shows a second value among its first few rows.
-    size = 64
-    start = 0
-    while start < rows and design.factor[k] != 0:
-        if np.any(differs(product_values(design, k, slice(start, start + size)), first)):
-            return True, 0.0
-        start += size
-        size = CHUNK
-    return False, float(design.offset[k] + design.factor[k] * first)
-
-
-def product_values(design: Products, k: int, rows: slice) -> FloatArray:
-    """Product k on some rows, before offset and factor."""
-    ends = [int(c) for c in (design.left[k], design.right[k]) if c >= 0]
-    result: FloatArray = np.prod(design.values[rows][:, ends], axis=1)
-    return result
-
-
-def differs(values: FloatArray, constant: float) -> Mask:
-    """Which values are another than ``constant``, by more than its rounding.
-
-    A variance that is all rounding would make a query's multiplier run away.
-    """
-    result: Mask = np.abs(values - constant) > 1e-13 * abs(constant)
-    return result
-
-
-def _layout(
-    designs: list[Design], varying: list[Mask]
-) -> tuple[tuple[_ProductPart, ...], tuple[_CellPart, ...]]:
-    products: list[_ProductPart] = []
-    cells: list[_CellPart] = []
-    start = 0
-    for design, keep in zip(designs, varying, strict=True):
-        place = slice(start, start + int(np.count_nonzero(keep)))
-        start = place.stop
-        if place.start == place.stop:
-            continue
-        if isinstance(design, Indicators):
-            number = np.cumsum(keep) - 1
-            cells.append(
-                _CellPart(number[design.codes].astype(np.intp), place.stop - place.start, place)
-            )
-        else:
-            products.append(_product_part(design, keep, place))
-    return tuple(products), tuple(cells)
-
-
-def _product_part(design: Products, keep: Mask, place: slice) -> _ProductPart:
-    left, right = design.left[keep], design.right[keep]
-    used = np.unique(np.concatenate([left, right]))
-    used = used[used >= 0]
-    columns = np.empty((used.size + 1, design.values.shape[0]))
-    columns[-1] = 1.0
-    for number, column in enumerate(used):
-        columns[number] = design.values[:, column]
-    renumber = np.full(design.values.shape[1] + 1, used.size, dtype=np.intp)
-    renumber[used] = np.arange(used.size)
-    return _ProductPart(
-        columns, renumber[left], renumber[right], design.offset[keep], design.factor[keep], place
-    )

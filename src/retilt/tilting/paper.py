@@ -19,7 +19,7 @@ from retilt.measures.base import FloatArray, Norm
 from retilt.tilting.denoise import Denoiser, denoise
 from retilt.tilting.fold import Fold, Rows
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import Reduced, check_size, reduce
+from retilt.tilting.reduction import MAX_DENSE, Reduced, check_size, reduce
 from retilt.tilting.solution import Solution, Status
 from retilt.tilting.solvers import Verdict, drive
 from retilt.tilting.solvers.compositional_sgd import Algorithm, CompositionalSGD
@@ -160,11 +160,16 @@ def fit_paper(
     Raises
     ------
     InputError
-        If more than 3,000 queries vary over the rows.
+        If more than 3,000 queries vary over the rows, or an answer is a guard's or exact.
     """
+    if not np.all(problem.measured):
+        raise InputError(
+            "method: guards and exact answers belong to the default method; leave them out, or "
+            "use that."
+        )
     tell = on_step or (lambda step: None)
     rows = Rows.of(problem)
-    check_size(rows)
+    check_size(rows, MAX_DENSE)
     closest, aim, program = problem.answers, problem.answers, paper.denoiser(norm)
     empty = program is None and _box_is_empty(problem, rows, paper)
     proved = True
@@ -238,6 +243,9 @@ def _solution(
         sure=np.nan,
         path=(),
         status=Status.CONVERGED,
+        measured=problem.measured.copy(),
+        exact=problem.exact.copy(),
+        released=np.zeros(problem.queries, dtype=np.bool_),
     )
     arrived = solved.verdict is Verdict.CONVERGED or (
         solved.verdict is Verdict.LIMIT

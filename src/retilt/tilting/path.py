@@ -21,6 +21,7 @@ import numpy as np
 
 from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray
+from retilt.tilting.anchor import Anchor, anchored
 from retilt.tilting.fold import Rows
 from retilt.tilting.points import (
     FINAL_GAP,
@@ -33,11 +34,12 @@ from retilt.tilting.points import (
     Walker,
 )
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import Reduced, check_size
+from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, Reduced, check_size
 from retilt.tilting.sample import sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
-from retilt.tilting.solvers import Verdict, drive
-from retilt.tilting.solvers.newton import Newton, State, with_hessian
+from retilt.tilting.solvers import Verdict
+from retilt.tilting.solvers.choice import Dense, method_for
+from retilt.tilting.solvers.newton import State
 
 Tell: TypeAlias = Callable[[PathPoint], object]
 
@@ -69,7 +71,7 @@ def _follow(walker: Walker, tell: Tell) -> tuple[list[Stop], bool]:
     stops = [stop.light()]
     tell(stop.point)
     eta = walker.first_eta(stop.state)
-    while eta > 0 and len(stops) < _MAX_POINTS and not _ended(stops, walker.reduced.queries):
+    while eta > 0 and len(stops) < _MAX_POINTS and not _ended(stops, walker.reduced.count):
         stop = walker.at(eta, stop.state, peak=stop.peak)
         if stop.verdict is not Verdict.CONVERGED:
             return stops, True
@@ -206,18 +208,23 @@ def fit_path(
     Raises
     ------
     InputError
-        If more than 3,000 queries vary over the rows, or ``min_ess`` is out of range.
+        If more than 20,000 queries vary over the rows, or ``min_ess`` is out of range.
     """
     tell = on_step or (lambda point: None)
+    original = problem
+    _check_min_ess(min_ess, 1 / float(np.sum(problem.base**2)))
+    anchor = anchored(problem, problem.answers if aim is None else aim)
+    if aim is not None or np.any(problem.exact):
+        aim = anchor.aim
+    problem = anchor.problem
     whole = Rows.of(problem)
-    _check_min_ess(min_ess, whole.base_ess)
     judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
     full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
     walker = full if rows is whole else Walker.of(problem, rows, judge, whole, aim)
     stops, broken = _follow(walker, tell)
     insistent = stops[-1].means
-    rule = Rule.of(stops, walker.reduced.queries, agrees=judge.agrees(judge.before))
+    rule = Rule.of(stops, walker.reduced.count, agrees=judge.agrees(judge.before))
     stops = _refine(walker, stops, rule, tell)
     best, visited = rule.best(stops), stops
     # Where the solver gave up, the path may have ended before the best point.
@@ -228,9 +235,28 @@ def fit_path(
         best, visited = rule.best(settled), [*stops, *solved]
         cut |= best is settled[0] and len(solved) < len(settled) - 1
     final = _descend(full, best)
-    status = _status(final, visited, rule, problem.queries, cut=cut)
+    status = _status(final, visited, rule, full.reduced.count, cut=cut)
     solution = _solution(problem, full.reduced, final, visited, insistent, status)
-    return solution if aim is None else replace(solution, aim=aim.copy())
+    return _from_anchor(original, anchor, solution, aim)
+
+
+def _from_anchor(
+    problem: Problem, anchor: Anchor, solution: Solution, aim: FloatArray | None
+) -> Solution:
+    """The solution of the problem as it was before its base weights were moved."""
+    if not np.any(problem.exact):
+        return solution if aim is None else replace(solution, aim=aim.copy())
+    solution = replace(
+        solution,
+        multipliers=solution.multipliers + anchor.multipliers,
+        before=problem.means(problem.base),
+        answers=problem.answers,
+        aim=np.where(problem.measured, anchor.aim, problem.answers),
+        released=anchor.released,
+    )
+    if np.any(solution.unmet):
+        return replace(solution, status=Status.INFEASIBLE_MEASURES)
+    return solution
 
 
 def _on_all_rows(
@@ -238,7 +264,7 @@ def _on_all_rows(
 ) -> tuple[Rule, list[Stop]]:
     """Points on all rows, and the rule that holds there."""
     settled = _settle(full, stops, rule, tell)
-    if rule.infeasible or rule.keep or not Rule.of(settled, full.reduced.queries).infeasible:
+    if rule.infeasible or rule.keep or not Rule.of(settled, full.reduced.count).infeasible:
         return rule, settled
     rule = Rule(infeasible=True)
     return rule, _settle(full, stops, rule, tell)
@@ -286,11 +312,16 @@ def _solution(
         sure=chosen.sure,
         path=tuple(sorted([*others, chosen], key=lambda point: -point.eta)),
         status=status,
+        measured=problem.measured.copy(),
+        exact=problem.exact.copy(),
+        released=np.zeros(problem.queries, dtype=np.bool_),
     )
 
 
-def check_problem(problem: Problem, *, min_ess: float | None = None) -> None:
+def check_problem(problem: Problem, *, min_ess: float | None = None, dense: bool = False) -> None:
     """Refuse what :func:`fit_path` would refuse, whatever the answers are.
+
+    With ``dense`` also what denoising and the paper's method would refuse for its size.
 
     Raises
     ------
@@ -299,7 +330,7 @@ def check_problem(problem: Problem, *, min_ess: float | None = None) -> None:
     """
     rows = Rows.of(problem)
     _check_min_ess(min_ess, rows.base_ess)
-    check_size(rows)
+    check_size(rows, MAX_DENSE if dense else MAX_VARYING)
 
 
 def fit_at(problem: Problem, eta: float) -> Solution:
@@ -323,8 +354,11 @@ def fit_at(problem: Problem, eta: float) -> Solution:
     before = problem.means(problem.base)
     judge = Judge.of(problem, lambda answers: answers, before, rows, None)
     walker = Walker.of(problem, rows, judge, rows)
-    start = np.zeros(walker.reduced.answers.size)
-    state, verdict = drive(Newton(FINAL_GAP), walker.reduced, eta, start, limit=FINAL_STEPS)
-    stop = walker.stop(eta, with_hessian(walker.reduced, state), verdict)
+    reduced = walker.reduced
+    start = np.zeros(reduced.answers.size)
+    # Without noise there is nothing to keep conjugate gradients from running away.
+    method = method_for(reduced) if eta > 0 else Dense()
+    state, verdict = method.solve(reduced, eta, start, FINAL_GAP, FINAL_STEPS)
+    stop = walker.stop(eta, state, verdict)
     status = Status.CONVERGED if verdict is Verdict.CONVERGED else Status.ITERATION_LIMIT
     return _solution(problem, walker.reduced, stop, [stop], stop.means, status)

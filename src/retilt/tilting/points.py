@@ -10,12 +10,14 @@ from typing import TypeAlias
 import numpy as np
 
 from retilt.measures.base import FloatArray
+from retilt.tilting.anchor import free
 from retilt.tilting.fold import Rows
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import Reduced, reduce
+from retilt.tilting.reduction import MAX_DENSE, Reduced, reduce
 from retilt.tilting.solution import PathPoint
-from retilt.tilting.solvers import Verdict, drive
-from retilt.tilting.solvers.newton import Newton, State, effective_parameters, with_hessian
+from retilt.tilting.solvers import Verdict
+from retilt.tilting.solvers.choice import Method, method_for
+from retilt.tilting.solvers.newton import Newton, State
 
 Predict: TypeAlias = Callable[[FloatArray], FloatArray]
 
@@ -169,6 +171,11 @@ class Walker:
     judge: Judge
     shift: FloatArray
 
+    @property
+    def method(self) -> Method:
+        """Solver and trace for a problem of this size."""
+        return method_for(self.reduced)
+
     @classmethod
     def of(
         cls,
@@ -208,42 +215,60 @@ class Walker:
         first order's scores: answers a million deviations away would else empty the table at
         the first point.
         """
-        noise = self.reduced.covariance
-        size = self.reduced.answers.size
+        reduced = self.reduced
+        measured = reduced.measured
+        noise = self.reduced.covariance.select(measured)
+        size = noise.variances.size
         if size == 0:
             return 0.0
-        hessian = self.reduced.rows.covariance(base.fold)
-        pull = noise.solve(base.fold.means - self.reduced.answers)
-        scores = math.sqrt(max(0.0, float(pull @ hessian @ pull)))
+        times = self._freedom(base)
+        pull = noise.solve((base.fold.means - self.reduced.answers)[measured])
+        scores = math.sqrt(max(0.0, float(pull @ times(pull))))
         # Power iteration: a tenth of the eigenvalue would do. In units of the noise.
         vector = np.random.default_rng(_POWER_SEED).normal(size=size) / noise.deviations
         top = 0.0
         for _ in range(_POWER_STEPS):
             length = math.sqrt(float(vector @ noise.times(vector)))
-            vector = noise.solve(hessian @ (vector / length))
+            vector = noise.solve(times(vector / length))
             growth = math.sqrt(float(vector @ noise.times(vector)))
             top = growth
             if growth == 0:
                 break
         return 10 * max(top, scores)
 
+    def _freedom(self, base: State) -> Callable[[FloatArray], FloatArray]:
+        """Covariance of the measured queries, as a map, where the exact ones are held."""
+        reduced = self.reduced
+        measured, exact = reduced.measured, reduced.exact
+        if reduced.answers.size <= MAX_DENSE:
+            variances = reduced.covariance.variances[exact]
+            matrix = free(reduced.rows.covariance(base.fold), measured, exact, variances)
+            return lambda x: np.asarray(matrix @ x, dtype=np.float64)
+        times = self.method.curvature(reduced, base.fold)
+
+        def embedded(x: FloatArray) -> FloatArray:
+            # As if the exact ones were free: the path only begins further up.
+            whole = np.zeros(measured.size)
+            whole[measured] = x
+            return times(whole)[measured]
+
+        return embedded
+
     def at(self, eta: float, start: State | FloatArray, *, peak: float = 0.0) -> Stop:
         """Solve at one trade-off to a thousandth of the answers' noise.
 
         ``peak`` is the largest trace met on the way here.
         """
-        newton = Newton(1e-6 * self.reduced.queries / (2 * eta))
-        state, verdict = drive(newton, self.reduced, eta, start, limit=POINT_STEPS)
-        return self.stop(eta, with_hessian(self.reduced, state), verdict, peak=peak)
+        gap = 1e-6 * max(1, self.reduced.count) / (2 * eta)
+        state, verdict = self.method.solve(self.reduced, eta, start, gap, POINT_STEPS)
+        return self.stop(eta, state, verdict, peak=peak)
 
     def finish(self, stop: Stop) -> Stop:
         """Solve a point to rounding."""
         eta = stop.point.eta
         if eta == np.inf:
             return stop
-        newton = Newton(FINAL_GAP)
-        state, verdict = drive(newton, self.reduced, eta, stop.state, limit=FINAL_STEPS)
-        state = with_hessian(self.reduced, state)
+        state, verdict = self.method.solve(self.reduced, eta, stop.state, FINAL_GAP, FINAL_STEPS)
         return self.stop(eta, state, verdict, peak=stop.peak)
 
     def stop(self, eta: float, state: State, verdict: Verdict, *, peak: float = 0.0) -> Stop:
@@ -251,15 +276,15 @@ class Walker:
         reduced, rows = self.reduced, self.reduced.rows
         means = self.judge.before.copy()
         means[rows.varying] = state.fold.means + self.shift
-        trace = 0.0
-        if eta < np.inf and state.hessian is not None:
-            trace = effective_parameters(reduced, state.hessian, eta)
+        trace = float(np.count_nonzero(reduced.measured)) if eta == 0 else 0.0
+        if 0 < eta < np.inf:
+            trace = self.method.parameters(reduced, state, eta)
         peak = max(peak, trace)
         misfit = self.released.misfit(state.fold.means)
         point = PathPoint(
             eta=eta,
-            misfit=misfit / reduced.queries,
-            sure=misfit - reduced.queries + 2 * trace,
+            misfit=misfit / max(1, reduced.count),
+            sure=misfit - reduced.count + 2 * trace,
             ess=state.fold.ess * self.judge.base_ess / rows.base_ess,
             floor=self.judge.floor(peak),
             trace=trace,

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from retilt.exceptions import InputError
-from retilt.measures.base import Design, FloatArray, Indicators, Products
+from retilt.measures.base import Design, FloatArray
+from retilt.tilting.designs import (
+    check_design,
+    design_means,
+    design_queries,
+    design_rows,
+    ranges,
+    selected,
+)
 
-CHUNK = 8192
-"""Rows handled at a time: a chunk of one column is 64 KiB and stays in the processor's cache."""
+EXACT = 1e-5
+"""How hard an exact answer is held: a nat for a miss of so much of the query's range, squared."""
+
+HELD = 1e-6
+"""Share of its query's range by which an exact answer may be missed and still count as held."""
+
+UNASKED = 1e6
+"""Deviation, in ranges of its query, of an exact answer that is left out."""
 
 
 def read_only(values: ArrayLike) -> FloatArray:
@@ -104,58 +119,19 @@ class Covariance:
         """Squared length of ``e`` in units of the noise: e' (matrix)^-1 e, never negative."""
         return max(0.0, float(e @ self.solve(e)))
 
+    def at(self, eta: float, exact: NDArray[np.bool_]) -> Covariance:
+        """The covariance which, times a trade-off, holds exact answers alike at all of them."""
+        if eta in (0, np.inf) or not np.any(exact):
+            return self
+        return Covariance(np.where(exact, self.variances / eta, self.variances), self.factor)
+
     def select(self, keep: NDArray[np.bool_]) -> Covariance:
         """The covariance of some of the answers."""
         return Covariance(self.variances[keep], self.factor[keep])
 
 
-def totals(codes: NDArray[np.signedinteger], weights: FloatArray, size: int) -> FloatArray:
-    """(size,) sums of weights by code."""
-    return np.bincount(codes, weights=weights, minlength=size).astype(np.float64, copy=False)
-
-
-def design_queries(design: Design) -> int:
-    """Number of queries of a part."""
-    return design.size if isinstance(design, Indicators) else int(design.left.size)
-
-
-def design_rows(design: Design) -> int:
-    """Number of rows of a part."""
-    table = design.codes if isinstance(design, Indicators) else design.values
-    return int(table.shape[0])
-
-
-def _check_design(position: int, design: Design) -> None:
-    if isinstance(design, Indicators):
-        codes = design.codes
-        if codes.ndim != 1 or codes.dtype.kind not in "iu":
-            raise InputError(f"designs[{position}]: expected (rows,) integer codes.")
-        if codes.size and (codes.min() < 0 or codes.max() >= design.size):
-            raise InputError(f"designs[{position}]: expected codes from 0 to {design.size - 1}.")
-        return
-    if not isinstance(design, Products):
-        raise InputError(
-            f"designs[{position}]: got a {type(design).__name__}, expected Products or Indicators."
-        )
-    if design.values.ndim != 2 or design.values.dtype != np.float64:
-        raise InputError(f"designs[{position}]: expected (rows, columns) float64 values.")
-    size = design.left.size
-    if not design.right.size == design.offset.size == design.factor.size == size:
-        raise InputError(f"designs[{position}]: left, right, offset and factor differ in length.")
-    for ends in (design.left, design.right):
-        if size and (ends.min() < -1 or ends.max() >= design.values.shape[1]):
-            raise InputError(
-                f"designs[{position}]: expected column numbers from -1 to "
-                f"{design.values.shape[1] - 1}."
-            )
-    if not (np.all(np.isfinite(design.offset)) and np.all(np.isfinite(design.factor))):
-        raise InputError(f"designs[{position}]: offset and factor must be finite.")
-    # min and max pass NaN and infinity on, without a mask as large as the table.
-    if design.values.size and not np.isfinite(design.values.min() + design.values.max()):
-        raise InputError(f"designs[{position}]: values must be finite.")
-
-
-def _normalised(base: ArrayLike) -> FloatArray:
+def normalised(base: ArrayLike) -> FloatArray:
+    """(N,) base weights that sum to 1, or a refusal of those that can't."""
     weights: FloatArray = np.array(base, dtype=np.float64)
     if weights.ndim != 1 or weights.size == 0:
         raise InputError(f"base: got shape {weights.shape}, expected (N,) with N at least 1.")
@@ -193,6 +169,13 @@ class Problem:
     whose optimum satisfies :math:`\lambda = \Sigma^{-1} (q(w) - a) / \eta`. It is always
     feasible: answers that no weights can reach only leave a misfit.
 
+    Not all answers are *measured*. The others cost no privacy and are not judged by: a *guard*'s
+    answer is the rows' own base mean and its variance a tolerance squared; it enters both
+    formulas as a noisy answer does. An *exact* answer is a constraint: its term is
+    :math:`\frac{1}{2} ((q_k(w) - a_k) / \tau_k)^2` at every trade-off, with a deviation
+    :math:`\tau_k` of 1e-5 of the query's range, so that it is held to 1e-10 of the range for each
+    unit of its multiplier.
+
     Parameters
     ----------
     designs
@@ -201,26 +184,54 @@ class Problem:
         (K,) finite.
     covariance
         Noise covariance of the answers.
+        An exact answer's variance is replaced by that of :math:`\tau_k`, whatever it is.
     base
         (N,) base weights, zero or more, at least one positive; normalised to sum to 1.
+    measured
+        (K,) true for noisy answers, by which the weights are judged; None for all but the exact.
+    exact
+        (K,) true for answers without noise, none of them measured; None for none.
 
     Raises
     ------
     InputError
-        If shapes do not agree, a value is not finite, or a base weight is negative.
+        If shapes do not agree, a value is not finite, a base weight is negative, or a guard's or
+        an exact answer shares noise.
     """
 
     designs: tuple[Design, ...]
     answers: FloatArray
     covariance: Covariance
     base: FloatArray
+    measured: NDArray[np.bool_]
+    exact: NDArray[np.bool_]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "designs", tuple(self.designs))
-        object.__setattr__(self, "answers", read_only(self.answers))
-        object.__setattr__(self, "base", _normalised(self.base))
+    def __init__(
+        self,
+        designs: Sequence[Design],
+        answers: ArrayLike,
+        covariance: Covariance,
+        base: ArrayLike,
+        measured: ArrayLike | None = None,
+        exact: ArrayLike | None = None,
+    ) -> None:
+        object.__setattr__(self, "designs", tuple(designs))
+        object.__setattr__(self, "answers", read_only(answers))
+        object.__setattr__(self, "covariance", covariance)
+        object.__setattr__(self, "base", normalised(base))
+        self._check_designs()
+        size = self.answers.size
+        object.__setattr__(self, "exact", _mask("exact", exact, np.zeros(size, np.bool_)))
+        object.__setattr__(self, "measured", _mask("measured", measured, ~self.exact))
+        self._check_masks()
+        if np.any(self.exact):
+            variances = np.where(self.exact, 1.0, covariance.variances)
+            variances[self.exact] = (EXACT * self.scales(self.exact)) ** 2
+            object.__setattr__(self, "covariance", Covariance(variances, covariance.factor))
+
+    def _check_designs(self) -> None:
         for position, design in enumerate(self.designs):
-            _check_design(position, design)
+            check_design(position, design)
             if design_rows(design) != self.rows:
                 raise InputError(
                     f"designs[{position}]: got {design_rows(design)} rows, expected one for each "
@@ -237,6 +248,12 @@ class Problem:
         if not np.all(np.isfinite(self.answers)):
             raise InputError("answers: expected finite numbers.")
 
+    def _check_masks(self) -> None:
+        if np.any(self.exact & self.measured):
+            raise InputError("exact: got an answer that is also measured, expected others.")
+        if np.any(self.covariance.factor[~self.measured]):
+            raise InputError("covariance: only measured answers can share noise.")
+
     @property
     def rows(self) -> int:
         """Number of rows N."""
@@ -249,21 +266,40 @@ class Problem:
 
     def means(self, weights: FloatArray) -> FloatArray:
         """(K,) query means under (N,) weights that sum to 1, straight from the rows."""
-        return np.concatenate([_means(design, weights) for design in self.designs])
+        return np.concatenate([design_means(design, weights) for design in self.designs])
+
+    def only(self, keep: NDArray[np.bool_]) -> Problem:
+        """The problem with some of its queries, at least one."""
+        return Problem(
+            self._selected(keep),
+            self.answers[keep],
+            self.covariance.select(keep),
+            self.base,
+            self.measured[keep],
+            self.exact[keep],
+        )
+
+    def scales(self, keep: NDArray[np.bool_]) -> FloatArray:
+        """Range of some of the queries over the rows, 1 for a constant."""
+        found = np.concatenate([ranges(part) for part in self._selected(keep)])
+        return np.where(found > 0, found, 1.0)
+
+    def _selected(self, keep: NDArray[np.bool_]) -> list[Design]:
+        """The parts that hold some of the queries, with those alone."""
+        found, start = [], 0
+        for design in self.designs:
+            stop = start + design_queries(design)
+            if np.any(keep[start:stop]):
+                found.append(selected(design, keep[start:stop]))
+            start = stop
+        return found
 
 
-def _means(design: Design, weights: FloatArray) -> FloatArray:
-    if isinstance(design, Indicators):
-        return totals(design.codes, weights, design.size)
-    columns = design.values.shape[1]
-    moments = np.zeros((columns + 1, columns + 1))
-    for start in range(0, weights.size, CHUNK):
-        values = design.values[start : start + CHUNK]
-        extended = np.ones((values.shape[0], columns + 1))
-        extended[:, :columns] = values
-        moments += (extended * weights[start : start + CHUNK, None]).T @ extended
-    # Column number -1 is the last column of the extended table: the ones.
-    result: FloatArray = (
-        design.offset * moments[-1, -1] + design.factor * moments[design.left, design.right]
-    )
-    return result
+def _mask(name: str, values: ArrayLike | None, default: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    mask = default if values is None else np.array(values)
+    if mask.shape != default.shape or mask.dtype != np.bool_:
+        raise InputError(
+            f"{name}: got {mask.dtype} of shape {mask.shape}, expected bool of {default.shape}."
+        )
+    mask.setflags(write=False)
+    return mask

@@ -21,10 +21,14 @@ import numpy as np
 from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray
 from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Mask
 from retilt.tilting.problem import Covariance, Problem
 
-MAX_VARYING = 3000
-"""Most varying queries that the Newton solver takes: its work grows with the cube."""
+MAX_DENSE = 3000
+"""Most varying queries whose covariance is a matrix: the work on it grows with the cube."""
+
+MAX_VARYING = 20_000
+"""Most varying queries that the solver without that matrix takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,13 @@ class Reduced:
     fixed_errors, fixed_covariance
         Of the constant queries.
     fixed_misfit
-        Squared whitened length of their errors.
+        Squared whitened length of the measured ones' errors.
+    measured, exact
+        (V,) of the varying queries, as in the problem.
+    fixed_exact
+        Of the constant queries.
+    count
+        Number of measured queries, the constant ones included.
     """
 
     rows: Rows
@@ -52,42 +62,47 @@ class Reduced:
     fixed_errors: FloatArray
     fixed_covariance: Covariance
     fixed_misfit: float
+    measured: Mask
+    exact: Mask
+    fixed_exact: Mask
+    count: int
 
-    @property
-    def queries(self) -> int:
-        """Number of queries K, the constant ones included."""
-        return int(self.rows.varying.size)
+    def noise(self, eta: float) -> Covariance:
+        """Covariance of the answers at a trade-off: times ``eta``, exact ones' are the same."""
+        return self.covariance.at(eta, self.exact)
 
     def lift(self, multipliers: FloatArray, eta: float) -> FloatArray:
         """(K,) multipliers of the whole problem from the (V,) ones at trade-off ``eta``."""
-        result: FloatArray = np.zeros(self.queries)
+        result: FloatArray = np.zeros(self.rows.varying.size)
         result[self.rows.varying] = multipliers
         if 0 < eta < np.inf and self.fixed_errors.size:
-            shared = self.fixed_covariance.factor @ (self.varying_factor.T @ multipliers)
-            result[~self.rows.varying] = self.fixed_covariance.solve(
-                self.fixed_errors / eta - shared
-            )
+            fixed = self.fixed_covariance.at(eta, self.fixed_exact)
+            shared = fixed.factor @ (self.varying_factor.T @ multipliers)
+            result[~self.rows.varying] = fixed.solve(self.fixed_errors / eta - shared)
         return result
 
     def misfit(self, means: FloatArray) -> float:
-        """Squared whitened residual of all queries, at (V,) means."""
-        return self.fixed_misfit + self.covariance.quadratic_inverse(means - self.answers)
+        """Squared whitened residual of the measured queries, at (V,) means."""
+        # Only measured answers share noise, so the others' errors can be taken out.
+        errors = np.where(self.measured, means - self.answers, 0.0)
+        return self.fixed_misfit + self.covariance.quadratic_inverse(errors)
 
 
-def check_size(rows: Rows) -> None:
-    """Refuse more varying queries than the solver takes.
+def check_size(rows: Rows, limit: int = MAX_VARYING) -> None:
+    """Refuse more varying queries than a solver takes.
 
     Raises
     ------
     InputError
-        If more than 3,000 queries vary over the rows.
+        If more than ``limit`` queries vary over the rows.
     """
     count = int(np.count_nonzero(rows.varying))
-    if count > MAX_VARYING:
+    if count > limit:
+        dense = " by the paper's method or denoised" if limit == MAX_DENSE else ""
         raise InputError(
-            f"measures: {count:,} queries vary over the synthetic rows, at most {MAX_VARYING:,} "
-            "can be fitted together. Ask for fewer measures, or for coarser ones (fewer columns "
-            "in a marginal, fewer bins)."
+            f"measures: {count:,} queries vary over the synthetic rows, at most {limit:,} "
+            f"can be fitted together{dense}. Ask for fewer measures, or for coarser ones (fewer "
+            "columns in a marginal, fewer bins)."
         )
 
 
@@ -104,7 +119,7 @@ def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
     Raises
     ------
     InputError
-        If more than 3,000 queries vary.
+        If more than 20,000 queries vary.
     """
     check_size(rows)
     varying = rows.varying
@@ -112,7 +127,7 @@ def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
     fixed = problem.covariance.select(~varying)
     covariance = problem.covariance.select(varying)
     factor = covariance.factor
-    told = fixed.solve(errors)
+    told = np.where(problem.measured[~varying], fixed.solve(errors), 0.0)
     if factor.shape[1]:
         root = np.linalg.cholesky(fixed.capacitance())
         covariance = Covariance(covariance.variances, np.linalg.solve(root, factor.T).T)
@@ -124,4 +139,8 @@ def reduce(problem: Problem, rows: Rows, answers: FloatArray) -> Reduced:
         fixed_errors=errors,
         fixed_covariance=fixed,
         fixed_misfit=max(0.0, float(errors @ told)),
+        measured=problem.measured[varying],
+        exact=problem.exact[varying],
+        fixed_exact=problem.exact[~varying],
+        count=int(np.count_nonzero(problem.measured)),
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from retilt.measures.base import FloatArray
+from retilt.tilting.anchor import without
 from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Mask
 from retilt.tilting.problem import Problem
 from retilt.tilting.solution import PathPoint, Solution, Status
 
@@ -20,6 +24,7 @@ def restore(
     insistent: FloatArray,
     aim: FloatArray,
     tolerance: float,
+    released: Mask | None = None,
 ) -> Solution:
     """A solution from its multipliers; on other rows its certificate says how far it is off.
 
@@ -29,9 +34,11 @@ def restore(
         The rows to weigh and the answers.
     multipliers
         (K,) lambda.
-    eta, status, path, insistent, aim, tolerance
-        As they were when the multipliers were found.
+    eta, status, path, insistent, aim, tolerance, released
+        As they were when the multipliers were found; None for no exact answer left out.
     """
+    if released is not None and np.any(released):
+        problem = without(problem, released)
     rows = Rows.of(problem)
     fold = rows.fold(multipliers[rows.varying])
     weights = rows.expand(fold.weights, problem.rows)
@@ -52,4 +59,7 @@ def restore(
         sure=chosen.sure if chosen else math.nan,
         path=path,
         status=status,
+        measured=problem.measured.copy(),
+        exact=problem.exact.copy(),
+        released=np.zeros(problem.queries, np.bool_) if released is None else released.copy(),
     )

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from retilt.measures.base import Design, Indicators
-from retilt.tilting.fold import Mask, Positions, Rows, Sample, differs, product_values
-from retilt.tilting.problem import Problem, design_queries
+from retilt.measures.base import Design, FloatArray, Grouped, Indicators
+from retilt.tilting.designs import design_queries
+from retilt.tilting.fold import Rows, Sample
+from retilt.tilting.parts import (
+    Mask,
+    Positions,
+    differs,
+    grouped_differs,
+    grouped_values,
+    product_values,
+)
+from retilt.tilting.problem import Problem
 
 SAMPLE_ROWS = 20_000
 """Rows that the path is followed on; a table of up to twice as many is followed whole."""
@@ -57,13 +66,17 @@ def _rare(problem: Problem, sample: Rows, missed: Mask) -> Mask:
     return result & (problem.base > 0)
 
 
-def _rare_in(design: Design, missed: Mask, constants: np.ndarray[tuple[int], np.dtype]) -> Mask:
+def _rare_in(design: Design, missed: Mask, constants: FloatArray) -> Mask:
     if isinstance(design, Indicators):
         # Where all of the sample lies in one cell the rest of the rows is in missed ones.
         result: Mask = (missed & (constants == 0))[design.codes]
         return result
     result = np.zeros(design.values.shape[0], dtype=np.bool_)
     for k in np.flatnonzero(missed):
+        if isinstance(design, Grouped):
+            values = grouped_values(design, int(k))
+            result |= grouped_differs(values, float(constants[k]), float(design.offset[k]))
+            continue
         constant = (constants[k] - design.offset[k]) / design.factor[k]
         result |= differs(product_values(design, int(k), slice(None)), float(constant))
     return result

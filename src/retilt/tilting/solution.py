@@ -8,7 +8,8 @@ from enum import Enum
 import numpy as np
 
 from retilt.measures.base import FloatArray
-from retilt.tilting.problem import Covariance
+from retilt.tilting.parts import Mask
+from retilt.tilting.problem import EXACT, HELD, UNASKED, Covariance
 
 
 class Status(Enum):
@@ -126,6 +127,13 @@ class Solution:
         The points visited, from the base weights on.
     status
         How the fit ended.
+    measured
+        (K,) which answers the weights are judged by.
+    exact
+        (K,) which answers are constraints that hold.
+    released
+        (K,) which exact answers no weights can give, alone or together; they were left out,
+        and in ``covariance`` have a variance at which they say nothing.
     """
 
     eta: float
@@ -143,10 +151,22 @@ class Solution:
     sure: float
     path: tuple[PathPoint, ...]
     status: Status
+    measured: Mask
+    exact: Mask
+    released: Mask
 
     def __post_init__(self) -> None:
         for name in ("multipliers", "weights", "before", "after", "insistent", "answers", "aim"):
             getattr(self, name).setflags(write=False)
+        for name in ("measured", "exact", "released"):
+            getattr(self, name).setflags(write=False)
+
+    @property
+    def unmet(self) -> Mask:
+        """(K,) exact answers that the weights miss by more than a millionth of their range."""
+        ranges = self.covariance.deviations / np.where(self.released, UNASKED, EXACT)
+        missed: Mask = np.abs(self.after - self.answers) > HELD * ranges
+        return missed & (self.exact | self.released)
 
     @property
     def misfit_before(self) -> float:
@@ -159,26 +179,31 @@ class Solution:
         return self._misfit(self.after)
 
     def _misfit(self, means: FloatArray) -> float:
-        return self.covariance.quadratic_inverse(means - self.answers) / means.size
+        errors = np.where(self.measured, means - self.answers, 0.0)
+        count = max(1, int(np.count_nonzero(self.measured)))
+        return self.covariance.quadratic_inverse(errors) / count
 
     def gap(self) -> float:
         r"""Duality gap in nats, from the returned weights alone; no log-sum-exp enters.
 
         With e = q(w) - aim it is
         :math:`e^T \Sigma^{-1} e / 2\eta + \eta \lambda^T \Sigma \lambda / 2 - \lambda \cdot e`,
-        computed as the square that it is. Zero where the base weights were kept: at an infinite
-        trade-off they are the optimum. At trade-off 0 it is
+        computed as the square that it is; an exact answer's part of
+        :math:`\eta \Sigma` is the same at every trade-off. At an infinite one only the exact
+        answers count, and zero is the gap of the base weights. At trade-off 0 it is
         :math:`\sum_k |\gamma |\lambda_k| - \lambda_k e_k|`, for weights that lie in the box of
         the tolerance; :meth:`kkt_residual` says whether they do.
         """
-        if self.eta == np.inf:
-            return 0.0
         error = self.after - self.aim
+        if self.eta == np.inf:
+            residual = np.where(self.exact, error - self.covariance.times(self.multipliers), 0.0)
+            return self.covariance.quadratic_inverse(residual) / 2
         if self.eta == 0:
             slack = self.tolerance * np.abs(self.multipliers) - self.multipliers * error
             return float(np.sum(np.abs(slack)))
-        residual = error - self.eta * self.covariance.times(self.multipliers)
-        return self.covariance.quadratic_inverse(residual) / (2 * self.eta)
+        noise = self.covariance.at(self.eta, self.exact)
+        residual = error - self.eta * noise.times(self.multipliers)
+        return noise.quadratic_inverse(residual) / (2 * self.eta)
 
     def kkt_residual(self) -> float:
         r"""Largest violation of the optimality conditions, free of the queries' scales.
@@ -187,13 +212,14 @@ class Solution:
         :math:`|\sigma_k \lambda_k|`. At trade-off 0 the largest of :func:`box_residuals`, in
         deviations :math:`\sigma_k` of the answers' noise.
         """
-        if self.eta == np.inf:
-            return 0.0
         unit = self.covariance.deviations
         error = self.after - self.aim
         if self.eta == 0:
             return float(np.max(box_residuals(error, self.multipliers, self.tolerance) / unit))
-        target = self.covariance.solve(error) / self.eta
+        if self.eta == np.inf:
+            target = np.where(self.exact, error / self.covariance.variances, 0.0)
+        else:
+            target = self.covariance.at(self.eta, self.exact).solve(error) / self.eta
         largest = max(
             float(np.max(np.abs(unit * self.multipliers))), float(np.max(np.abs(unit * target)))
         )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Relation, Terms
-from retilt.measures.marginals import MAX_CELLS, Marginal, MarginalBlock, partition_sensitivity
+from retilt.measures.marginals import Marginal, MarginalBlock
+from retilt.measures.partitions import MAX_CELLS, partition_sensitivity
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import limits
 

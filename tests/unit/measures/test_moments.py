@@ -17,15 +17,14 @@ from retilt.data import demo_files
 from retilt.engines.local import open_table
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Relation, Terms
-from retilt.measures.moments import (
-    Moments,
-    MomentsBlock,
+from retilt.measures.moment_bounds import (
     centred_sensitivity,
-    natural_bounds,
     paper_sensitivity,
     rational_sqrt_down,
     square_loudness,
 )
+from retilt.measures.moments import Moments, MomentsBlock
+from retilt.measures.second_moments import natural_bounds
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.formats import load_declared, resolve
 

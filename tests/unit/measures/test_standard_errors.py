@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from retilt.measures.base import Block, Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
-from retilt.pipeline import exact_sums, make_answers
+from retilt.pipeline import exact_sums
+from retilt.privacy.answers import make_answers
 from retilt.privacy.budget import ApproxDP, Budget, PureDP
 from retilt.privacy.plan import Plan
 from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow
@@ -83,7 +84,7 @@ def marginal_blocks() -> list[Block]:
 
 
 def label(block: Block) -> str:
-    parts = [getattr(block, a, "") for a in ("basis", "order", "correlations_only")]
+    parts = [getattr(block, a, "") for a in ("basis", "order", "reports")]
     return " ".join(map(str, [type(block).__name__, block.relation.value, *parts]))  # type: ignore[attr-defined]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import retilt as rt
 from retilt.exceptions import WorkloadError
+from retilt.measures.formats import load_workload, workload_from_dict
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
-from retilt.measures.workload import load_workload, workload_from_dict
 
 
 def test_each_constructor_makes_its_measure() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from retilt.measures.base import Indicators, Products
+from retilt.measures.base import Grouped, Indicators, Products
 from retilt.tilting import Covariance, Problem
 from retilt.tilting import sample as sampling
 from retilt.tilting.fold import Rows, Sample
@@ -14,7 +14,7 @@ from retilt.tilting.sample import SAMPLE_ROWS, sampled
 
 
 def build(rng, rows, *, levels=None):
-    """A problem with two product parts and two partitions, and its dense query matrix."""
+    """A problem with parts of every kind, and its dense query matrix."""
     values = rng.uniform(-1, 1, (rows, 3))
     if levels:
         values = np.floor(values * levels) / levels
@@ -29,7 +29,9 @@ def build(rng, rows, *, levels=None):
     second = Products(more, np.array([1]), np.array([-1]), np.array([0.0]), np.array([1.0]))
     codes = [rng.integers(0, m, rows).astype(np.int32) for m in (3, 4)]
     # The second partition has cells that no row is in.
-    designs = (first, Indicators(codes[0], 3), second, Indicators(codes[1], 7))
+    grouped, columns = groups(rng, values, levels=levels)
+    other, more_columns = groups(rng, values, levels=levels)
+    designs = (first, Indicators(codes[0], 3), grouped, second, Indicators(codes[1], 7), other)
     dense = np.column_stack(
         [
             values[:, 0],
@@ -38,13 +40,32 @@ def build(rng, rows, *, levels=None):
             1 - values[:, 2] ** 2,
             1e-3 * values[:, 2],
             np.eye(3)[codes[0]],
+            columns,
             more[:, 1],
             np.eye(7)[codes[1]],
+            more_columns,
         ]
     )
     size = dense.shape[1]
     base = rng.random(rows) * (rng.random(rows) > 0.2) + 1e-12 * (np.arange(rows) == 0)
     return Problem(designs, np.zeros(size), Covariance(np.ones(size)), base), dense
+
+
+def groups(rng, values, *, levels=None):
+    """Random queries within the cells of a partition, and their dense matrix."""
+    rows, columns = values.shape
+    size = int(rng.integers(1, 6))
+    codes = np.minimum(rng.integers(0, size, rows), rng.integers(0, size, rows)).astype(np.int32)
+    queries = int(rng.integers(1, 13))
+    cell = rng.integers(0, size, queries)
+    left, right = rng.integers(-1, columns, (2, queries))
+    # The same columns with other coefficients, in the same cell or another, and plain ones.
+    plain = rng.random(queries) < 0.6
+    offset = np.where(plain, 0.0, rng.integers(-1, 2, queries))
+    factor = np.where(plain, 1.0, rng.integers(-1, 3, queries))
+    extended = np.column_stack([values, np.ones(rows)])
+    dense = (codes[:, None] == cell) * (offset + factor * extended[:, left] * extended[:, right])
+    return Grouped(codes, size, values, cell, left, right, offset, factor), dense
 
 
 def check(problem, dense, rows, multipliers):
@@ -66,6 +87,19 @@ def check(problem, dense, rows, multipliers):
     np.testing.assert_allclose(
         rows.covariance(fold), (centred * weights[:, None]).T @ centred, atol=1e-10
     )
+    np.testing.assert_allclose(problem.means(weights), means, atol=1e-10)
+    if rows.groups is None:
+        picks = np.arange(rows.merged.size)[::-2]
+        np.testing.assert_allclose(
+            rows.values(picks), dense[rows.support[picks]][:, rows.varying], atol=1e-12
+        )
+    spread = np.ptp(dense[used], axis=0)
+    np.testing.assert_array_equal(rows.varying, spread > 1e-9)
+    for part in rows.parts:
+        low, high = part.bounds()
+        seen = dense[used][:, rows.varying][:, part.place]
+        assert np.all(low <= seen.min(axis=0) + 1e-12)
+        assert np.all(high >= seen.max(axis=0) - 1e-12)
 
 
 @pytest.mark.parametrize("rows", [2, 7, 300, 8192, 9000])

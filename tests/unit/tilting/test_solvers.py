@@ -140,7 +140,7 @@ def test_too_many_varying_queries_are_refused():
     size = MAX_VARYING + 1
     codes = np.arange(size, dtype=np.int32)
     task = Problem((Indicators(codes, size),), np.ones(size), Covariance([1.0] * size), [1] * size)
-    with pytest.raises(Exception, match=r"3,001 queries.*3,000.*coarser"):
+    with pytest.raises(Exception, match=r"20,001 queries.*20,000.*coarser"):
         whole(task)
 
 

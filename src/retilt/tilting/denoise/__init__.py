@@ -26,7 +26,7 @@ the objective from below, so that the answer carries its own proof. For any vect
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -36,9 +36,10 @@ from retilt.measures.base import FloatArray
 from retilt.tilting.denoise.generation import Master, certify, generate
 from retilt.tilting.denoise.linear import Linear
 from retilt.tilting.denoise.quadratic import Quadratic
-from retilt.tilting.fold import Positions, Rows
+from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Positions
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import reduce
+from retilt.tilting.reduction import MAX_DENSE, check_size, reduce
 
 Denoiser: TypeAlias = Literal["qp", "lp"]
 
@@ -113,7 +114,8 @@ def denoise(
     Parameters
     ----------
     problem
-        Rows, answers and noise. Rows of base weight zero are not in the support.
+        Rows, answers and noise. Rows of base weight zero are not in the support. Answers that
+        are not measured have no noise and are returned as they are.
     method
         ``"qp"``: least squares in units of the noise, with the noise that answers share;
         ``"lp"``: least absolute deviations in units of the noise.
@@ -155,10 +157,19 @@ def denoise(
     (2.0, True)
     """
     _check(method, interior, tolerance)
+    measured = problem.measured
+    if not np.all(measured):
+        if not np.any(measured):
+            raise InputError("denoise: no answer is measured, so none has noise.")
+        own = denoise(problem.only(measured), method, interior=interior, tolerance=tolerance)
+        answers, closest = problem.answers.copy(), problem.answers.copy()
+        answers[measured], closest[measured] = own.answers, own.closest
+        return replace(own, answers=answers, closest=closest)
     if rows is None:
         rows = Rows.of(problem)
     elif rows.varying.size != problem.queries or rows.support[-1] >= problem.rows:
         raise InputError("rows: got another problem's rows, expected those of this problem.")
+    check_size(rows, MAX_DENSE)
     reduced = reduce(problem, rows, problem.answers)
     master: Master = Quadratic.of(reduced) if method == "qp" else Linear.of(problem, rows)
     found = certify(master, rows, generate(master, rows, tolerance))

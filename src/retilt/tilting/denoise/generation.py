@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from retilt.measures.base import FloatArray
-from retilt.tilting.fold import Mask, Positions, Rows
+from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Mask, Positions
 
 _BLOCKS = 128
 """Rows that may join the pool in a round, and half as many more as queries vary."""

@@ -53,8 +53,9 @@ class Linear:
         fixed = float(np.sum(np.abs(nearest - problem.answers) * limits))
         centre, reach = (low + high) / 2, (high - low) / 2
         for cells in rows.cells:
-            # Indicators are in [-1, 1] already, and mostly zeros as they are.
-            centre[cells.place], reach[cells.place] = 0.0, 1.0
+            # Queries within cells are mostly zeros as they are, and stay so.
+            largest = np.maximum(-low[cells.place], high[cells.place])
+            centre[cells.place], reach[cells.place] = 0.0, largest
         # An offset can round a query's whole variation away.
         reach[reach == 0] = 1.0
         return cls(nearest[rows.varying], limits[rows.varying], centre, reach, fixed)
@@ -91,16 +92,9 @@ class Linear:
 def _ranges(rows: Rows) -> tuple[FloatArray, FloatArray]:
     """(V,) bounds of each varying query on the rows, from those of the columns."""
     size = int(np.count_nonzero(rows.varying))
-    low, high = np.zeros(size), np.ones(size)
-    for part in rows.products:
-        ends = np.stack([part.columns.min(axis=1), part.columns.max(axis=1)])
-        corners = (ends[:, None, part.left] * ends[None, :, part.right]).reshape(4, -1)
-        # A square has no mixed corners, but a lowest value of zero where its column changes sign.
-        corners[1:3, part.left == part.right] = corners[0, part.left == part.right]
-        change = (part.left == part.right) & (ends[0, part.left] < 0) & (ends[1, part.left] > 0)
-        corners[1, change] = 0.0
-        corners = part.factor * corners + part.offset
-        low[part.place], high[part.place] = corners.min(axis=0), corners.max(axis=0)
+    low, high = np.empty(size), np.empty(size)
+    for part in rows.parts:
+        low[part.place], high[part.place] = part.bounds()
     return low, high
 
 

@@ -43,7 +43,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from retilt.measures.base import FloatArray
-from retilt.tilting.fold import Positions, Rows
+from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Positions
 from retilt.tilting.reduction import Reduced
 from retilt.tilting.solvers import Verdict
 

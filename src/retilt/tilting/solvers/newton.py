@@ -18,7 +18,7 @@ from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.search import halved
 
 _PACE = 0.1
-_QUADRATIC = 1e-8
+QUADRATIC = 1e-8
 """Below this decrement Newton converges quadratically unless rounding stops it."""
 
 
@@ -110,21 +110,26 @@ class State:
 
 def regularised(reduced: Reduced, hessian: FloatArray, eta: float) -> FloatArray:
     """(V, V) Hessian of the dual: H + eta S."""
-    if reduced.covariance.factor.shape[1]:
-        return hessian + eta * reduced.covariance.dense()
+    noise = reduced.noise(eta)
+    if noise.factor.shape[1]:
+        return hessian + eta * noise.dense()
     result: FloatArray = hessian.copy()
-    result[np.diag_indices_from(result)] += eta * reduced.covariance.variances
+    result[np.diag_indices_from(result)] += eta * noise.variances
     return result
 
 
 def effective_parameters(reduced: Reduced, hessian: FloatArray, eta: float) -> float:
-    """tr[H (H + eta S)^-1], between 0 and V: how many answers the weights follow."""
+    """How many answers the weights follow, between 0 and the number of measured ones.
+
+    tr[H (H + eta S)^-1] over the measured queries.
+    """
+    size = float(np.count_nonzero(reduced.measured))
     root = System.of(regularised(reduced, hessian, eta)).root_inverse()
     noise = reduced.covariance
     # tr[S A^-1] for the two parts of S, as sums of squares.
-    shrunk = float(noise.variances @ np.einsum("ij,ij->j", root, root))
+    variances = np.where(reduced.measured, noise.variances, 0.0)
+    shrunk = float(variances @ np.einsum("ij,ij->j", root, root))
     shrunk += float(np.sum((root @ noise.factor) ** 2))
-    size = float(hessian.shape[0])
     return min(max(size - eta * shrunk, 0.0), size)
 
 
@@ -143,9 +148,9 @@ class Newton:
     def init(self, reduced: Reduced, eta: float, start: FloatArray | State) -> State:
         """Start at multipliers, or at another trade-off's state (its Hessian is kept)."""
         if isinstance(start, State):
-            there = _at(reduced, eta, start.multipliers, start.fold)
+            there = state_at(reduced, eta, start.multipliers, start.fold)
             return replace(there, hessian=start.hessian, fresh=start.fresh)
-        return _at(reduced, eta, start, reduced.rows.fold(start))
+        return state_at(reduced, eta, start, reduced.rows.fold(start))
 
     def step(self, reduced: Reduced, eta: float, state: State) -> State:
         """One Newton step, halved until the dual falls enough."""
@@ -161,14 +166,14 @@ class Newton:
             state,
             direction,
             decrement,
-            lambda x: _at(reduced, eta, x, reduced.rows.fold(x)),
+            lambda x: state_at(reduced, eta, x, reduced.rows.fold(x)),
         )
         if found is None:
             return _unmoved(state, decrement)
         trial, length = found
         gap = trial.gap if eta > 0 else decrement / 2
         # In the quadratic regime a full step must shrink the gap; if not, it is all rounding.
-        slow = length == 1.0 and decrement < _QUADRATIC and gap > state.gap / 4
+        slow = length == 1.0 and decrement < QUADRATIC and gap > state.gap / 4
         if slow and gap > state.gap:
             return _unmoved(state, decrement)
         return replace(
@@ -186,7 +191,7 @@ class Newton:
         if state.gap <= self.tolerance:
             return Verdict.CONVERGED
         if state.stuck:
-            return Verdict.CONVERGED if state.decrement < _QUADRATIC else Verdict.STALLED
+            return Verdict.CONVERGED if state.decrement < QUADRATIC else Verdict.STALLED
         return None
 
 
@@ -202,11 +207,13 @@ def _unmoved(state: State, decrement: float) -> State:
     return replace(state, decrement=decrement, stuck=state.fresh, pace=np.inf)
 
 
-def _at(reduced: Reduced, eta: float, multipliers: FloatArray, fold: Fold) -> State:
-    curved = eta * reduced.covariance.times(multipliers)
+def state_at(reduced: Reduced, eta: float, multipliers: FloatArray, fold: Fold) -> State:
+    """The state at (V,) multipliers and the fold there, nothing known of its Hessian."""
+    noise = reduced.noise(eta)
+    curved = eta * noise.times(multipliers)
     gradient = curved - (fold.means - reduced.answers)
     value = fold.log_normaliser + float(multipliers @ (reduced.answers + curved / 2))
-    gap = reduced.covariance.quadratic_inverse(gradient) / (2 * eta) if eta > 0 else np.inf
+    gap = noise.quadratic_inverse(gradient) / (2 * eta) if eta > 0 else np.inf
     return State(
         multipliers=multipliers,
         fold=fold,

@@ -1,0 +1,393 @@
+"""Decide what to measure and how loud, on the synthetic table alone.
+
+The synthetic table stands in for the private one: it lends bounds and bin edges that the schema
+leaves out, and predicts every error. Nothing here can open the private table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from retilt.engines.base import Table
+from retilt.engines.local import open_table
+from retilt.evaluation import correlation_matrix
+from retilt.exceptions import (
+    InputError,
+    SchemaError,
+    WorkloadError,
+)
+from retilt.fitting import check_designs
+from retilt.measures.base import Basis, Feature, FloatArray, IntArray, Measure, Terms, Tunable
+from retilt.measures.calls import check_callables
+from retilt.measures.grouping import GroupedMeasure
+from retilt.measures.moments import MomentsBlock
+from retilt.measures.partitions import Partition, rare
+from retilt.measures.queries import QuerySet, describe_duplicates
+from retilt.measures.workload import Workload
+from retilt.privacy.allocation import block_scales, count_scale
+from retilt.privacy.answers import make_answers
+from retilt.privacy.budget import (
+    ApproxDP,
+    Budget,
+    Generator,
+    PureDP,
+    make_budget,
+)
+from retilt.privacy.plan import Plan, terms_of, total_under
+from retilt.privacy.sensitivity import norm_of
+from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
+from retilt.resolving import resolve_guards, with_edges
+from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
+from retilt.schema.encode import numbers, to_unit, values_of
+from retilt.schema.formats import Declared, load_declared, resolve
+from retilt.tables import encode, require_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def plan(
+    synthetic: Any,
+    workload: Workload,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    rows: int | None = None,
+    unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
+    generator: Generator | None = None,
+    schema: Any = None,
+    basis: Basis = "centred",
+) -> Plan:
+    """Decide what will be measured and how loud, without the private table.
+
+    Parameters
+    ----------
+    synthetic
+        The synthetic table: a frame or a path. It lends bounds, categories and bin edges
+        that the schema leaves out, and stands in for the private table in predictions.
+    workload
+        What should agree.
+    epsilon, delta, rho
+        The post-processing's own budget: (epsilon, delta), ``delta=None`` meaning
+        ``1 / rows**2`` and ``delta=0`` pure DP; or ``rho`` of zCDP.
+    rows
+        The private table's public row count (replace-one; default: none, it must be given),
+        or a guess of the number that is used (every other unit, under which it is private;
+        default: the synthetic table's).
+    unit
+        ``ReplaceOneRow()``, ``AddRemoveOneRow()``, or of persons with several rows each
+        ``ReplaceOnePerson(person, max_rows)``, ``AddRemoveOnePerson(person, max_rows)``.
+    generator
+        The synthetic table's declared guarantee.
+    schema
+        A TOML file, a ``Schema`` or a mapping; what it leaves out is read off ``synthetic``.
+    basis
+        Of moments: ``"centred"`` (default, quieter) or ``"paper"``.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    InputError
+        Something is missing or malformed; the message says what is allowed.
+    PrivacyError
+        The claim could not be kept at this budget.
+    """
+    if not isinstance(workload, Workload):
+        raise WorkloadError(
+            f"workload: got a {type(workload).__name__}, expected a Workload such as "
+            "retilt.correlation([...]) or retilt.load_workload(file)."
+        )
+    if not workload.measures:
+        raise WorkloadError(
+            "workload: it names no measure. Give one, such as retilt.correlation([...]) or "
+            "retilt.marginal([...])."
+        )
+    unit = parse_unit(unit)
+    if generator is not None and not isinstance(generator, Generator):
+        raise InputError(
+            f"generator: got a {type(generator).__name__}, expected "
+            "retilt.Generator(budget, relation)."
+        )
+    table = open_table(synthetic)
+    rows = _check_rows(rows, unit, table.rows)
+    budget = make_budget(epsilon=epsilon, delta=delta, rho=rho, rows=rows)
+    total_under(budget, generator, unit)  # refuses a mismatch of relations
+    require_columns(table, workload.columns, "the synthetic table")
+    declared = load_declared(schema)
+    resolved = resolve(declared, table, workload.columns)
+    planner = _Planner(_StandIn(table, resolved), budget, unit, basis)
+    check_callables(workload.measures, resolved, table.cells, table.rows)
+    made = planner.plan(workload, rows, generator)
+    guards, left_out = resolve_guards(table, workload.guards, declared, made.queries)
+    made = replace(made, guards=guards, notes=(*made.notes, *left_out))
+    planner.check(made)
+    return replace(made, notes=(*_odd_notes(declared, table, made), *made.notes))
+
+
+def _odd_notes(declared: Declared, table: Table, made: Plan) -> Iterator[str]:
+    """What was allowed but is probably not meant."""
+    unknown = [n for n in declared.entries if n not in table.names]
+    if unknown:
+        yield (
+            f"The schema names columns that the synthetic table lacks: {', '.join(unknown)}. "
+            "Is a name misspelt?"
+        )
+    budget = made.budget
+    if isinstance(budget, ApproxDP) and budget.delta * made.rows > 0.1:
+        yield (
+            f"delta = {budget.delta:.2g} is large for {made.rows:,} rows: a mechanism that gave "
+            "away a random row or two could claim it. Choose it far below 1 / rows."
+        )
+    unit = made.unit
+    if unit.person is not None:
+        yield (
+            f"Answers are about the rows that are used: at most {unit.max_rows} of each value of "
+            f"{unit.person}, and none where it is null or empty."
+        )
+    if isinstance(budget, (ApproxDP, PureDP)) and budget.epsilon > 20:
+        yield f"epsilon = {budget.epsilon:g} protects next to nothing."
+
+
+def _check_rows(rows: object, unit: Unit, synthetic_rows: int) -> int:
+    if rows is None and unit.counts_rows:
+        rows = max(synthetic_rows, 2)
+    if rows is None:
+        raise InputError(
+            "rows: missing. Under replace-one the private table's row count is public and part "
+            "of the plan: give rows=..., or use unit add-remove if it must stay private."
+        )
+    if isinstance(rows, (bool, np.bool_)) or not isinstance(rows, (int, np.integer)) or rows < 1:
+        raise InputError(f"rows: got {rows!r}, expected a whole number above 0.")
+    return int(rows)
+
+
+_NAMED = 5
+"""Statistics that a note names before it counts the rest."""
+
+
+@dataclass(frozen=True)
+class _StandIn:
+    """The synthetic table, each column read and encoded once."""
+
+    table: Table
+    schema: Schema
+    _cells: dict[str, pa.ChunkedArray] = field(default_factory=dict)
+    _encoded: dict[Feature, IntArray] = field(default_factory=dict)
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        """A column's cells, with the text of numbers parsed."""
+        if name not in self._cells:
+            self._cells[name] = _parsed(self.schema[name], self.table.cells(name))
+        return self._cells[name]
+
+    def encode(self, features: Sequence[Feature]) -> dict[Feature, IntArray]:
+        """The features' columns as integers."""
+        for feature in features:
+            if feature not in self._encoded:
+                self._encoded[feature] = feature.encode(self.cells, self.table.rows)
+        return {f: self._encoded[f] for f in features}
+
+
+def _parsed(column: Column, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    numeric = isinstance(column, Numeric) or (
+        isinstance(column, Categorical) and not column.is_text
+    )
+    return pa.chunked_array([pa.array(numbers(cells))]) if numeric else cells
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Resolves a workload on the synthetic table, which stands in for the private one."""
+
+    stand_in: _StandIn
+    budget: Budget
+    unit: Unit
+    basis: Basis
+
+    @property
+    def schema(self) -> Schema:
+        return self.stand_in.schema
+
+    @property
+    def terms(self) -> Terms:
+        return terms_of(self.schema, self.basis, self.budget, self.unit)
+
+    def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
+        measures = tuple(self._tune(self._resolve(m)) for m in workload.measures)
+        norm = norm_of(self.budget)
+        queries = self._bind(measures)
+        answers = self._answers(queries)
+        weights = [m.weight for m in measures]
+        scales = block_scales(queries, answers, weights, norm)
+        count = None
+        if self.unit.counts_rows:
+            count = count_scale(queries, answers, scales, weights, norm)
+        draft = Plan(
+            unit=self.unit,
+            budget=self.budget,
+            rows=rows,
+            generator=generator,
+            basis=self.basis,
+            schema=self.schema,
+            measures=measures,
+            scales=tuple(scales),
+            count_scale=count,
+        )
+        draft = replace(draft, notes=tuple(self._notes(measures, queries)))
+        return _expected(draft, answers)
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan whose answers could not be fitted to the synthetic table."""
+        table, guards = self.stand_in.table, plan.guards
+        if not table.rows:
+            return
+        designs = plan.queries.designs(self.stand_in.encode(plan.queries.features))
+        if guards is not None:
+            held = guards.held(set(plan.queries.keys))
+            designs += guards.queries.designs(encode(table, guards.queries.features), held)
+        check_designs(designs, np.ones(table.rows))
+
+    def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
+        return QuerySet(tuple(m.bind(self.terms) for m in measures))
+
+    def _answers(self, queries: QuerySet) -> FloatArray:
+        encoded = self.stand_in.encode(queries.features)
+        return queries.means(encoded, self.stand_in.table.rows)
+
+    def _resolve(self, measure: Measure) -> Measure:
+        return with_edges(measure, self.schema, self.stand_in.cells)
+
+    def _tune(self, measure: Measure) -> Measure:
+        """Loudness of a block's parts, with the synthetic table standing in."""
+        if not isinstance(measure, Tunable):
+            return measure
+        terms = replace(self.terms, basis="centred")
+        block = measure.bind(terms)
+        if isinstance(block, MomentsBlock) and self.basis == "paper":
+            return measure  # which has no loudness: the paper asks all alike
+        answers = self._answers(QuerySet((block,)))
+        tuned: Measure = measure.tuned(terms, answers)
+        return tuned
+
+    def _notes(self, measures: tuple[Measure, ...], queries: QuerySet) -> list[str]:
+        notes = list(self._empty_cells(queries))
+        for measure in measures:
+            constant = [n for n in measure.columns if self.schema[n].levels == 0]
+            if constant and isinstance(measure, GroupedMeasure):
+                notes.append(
+                    f"{measure.kind}: {', '.join(constant)} left out, constant by the schema."
+                )
+        for name in describe_duplicates(queries):
+            notes.append(f"{name} is measured once: an earlier measure asks it already.")
+        read = [n for n in self.schema.columns if n in self.schema.inferred]
+        if read:
+            notes.append(
+                f"Bounds or categories read off the synthetic table: {', '.join(read)}. "
+                "Declare them in a schema if they should not depend on it."
+            )
+        for name, column in self.schema.columns.items():
+            notes += _column_notes(name, column, self.stand_in.cells(name))
+        return notes
+
+    def _empty_cells(self, queries: QuerySet) -> Iterator[str]:
+        """Cells that no synthetic row lies in: the tilt can't reach any share above 0 there."""
+        encoded = self.stand_in.encode(queries.features)
+        for block in queries.blocks:
+            if isinstance(block, Partition):
+                empty = block.sums([encoded[f] for f in block.features]).count(0)
+                if empty:
+                    names = ", ".join(v.label for v in block.variables)
+                    yield (
+                        f"table of {names}: {empty} of {block.size} cells hold no synthetic row; "
+                        "no weights can give them a share."
+                    )
+
+
+def _column_notes(name: str, column: Column, cells: pa.ChunkedArray) -> list[str]:
+    """What the encoding does to the *synthetic* column."""
+    if isinstance(column, Categorical):
+        codes = values_of(column, cells)
+        unknown = int(np.count_nonzero(codes == len(column.categories)))
+        if not unknown:
+            return []
+        return [f"{name}: {unknown} synthetic rows hold a value outside the categories (other)."]
+    if not isinstance(column, (Numeric, Datetime)):
+        return []
+    raw, clamped = (to_unit(column, cells, clamp=c) for c in (False, True))
+    outside = int(np.count_nonzero(raw != clamped))
+    notes = []
+    if outside:
+        notes.append(
+            f"{name}: {outside} synthetic rows lie outside the bounds and count as clamped; "
+            "measures are statements about the clamped column."
+        )
+    if not column.on_lattice and column.levels:
+        step = 1 / (2 * column.levels)
+        notes.append(f"{name}: rounded to a grid of {step:.1e} of its range.")
+    return notes
+
+
+def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
+    """The plan with standard errors as if the private table's answers were the synthetic one's.
+
+    Its notes name the statistics and cells of which the noise would leave nothing.
+    """
+    guess = make_answers(draft, _scaled(draft, stand_in), private=True)
+    queries, noise = draft.queries, (guess.variances, guess.common_noise)
+    errors = queries.standard_errors(stand_in, *noise)
+    drowned = queries.dominated(stand_in, *noise)
+    notes = list(draft.notes)
+    if drowned.any():
+        names = [s for s, d in zip(queries.statistics, drowned, strict=True) if d]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        notes.append(
+            f"Noise would dominate {', '.join(names[:_NAMED])}{more}: a group, a variance or a "
+            "density is too small at this budget. Spend more, or ask for fewer or larger groups."
+        )
+    deviations = np.sqrt(guess.variances + (guess.common_noise**2).sum(axis=1))
+    for block, where in zip(queries.blocks, queries.positions, strict=True):
+        if isinstance(block, Partition):
+            notes += rare(block, stand_in[where], deviations[where])
+    expected = tuple(None if np.isnan(e) else float(e) for e in errors)
+    return replace(draft, expected=expected, notes=tuple(notes))
+
+
+def _scaled(draft: Plan, means: FloatArray) -> list[int]:
+    """Released integers without noise for a table of ``rows`` rows with these answers."""
+    steps = draft.noise.steps
+    values = [round(m * draft.rows * s) for m, s in zip(means.tolist(), steps, strict=False)]
+    return [*values, draft.rows * steps[-1]] if draft.counts_rows else values
+
+
+def top_correlated(synthetic: Any, target: str, *, top: int = 5, schema: Any = None) -> list[str]:
+    """The target and the columns most correlated with it on the synthetic table.
+
+    The paper's choice of what to align. ``top`` counts the target. Columns whose kind is
+    undecided (identifiers, free text) are left out. Costs no privacy.
+    """
+    table = open_table(synthetic)
+    require_columns(table, [target], "the synthetic table")
+    if isinstance(top, bool) or not isinstance(top, int) or top < 2:
+        raise InputError(f"top: got {top!r}, expected a whole number of at least 2.")
+    declared = load_declared(schema)
+    names = [target, *(n for n in table.names if n != target)]
+    columns: dict[str, Column] = {target: resolve(declared, table, [target])[target]}
+    for name in names[1:]:
+        with suppress(SchemaError):
+            columns[name] = resolve(declared, table, [name])[name]
+    values = np.stack([to_unit(c, table.cells(n), clamp=True) for n, c in columns.items()])
+    strength = np.abs(correlation_matrix(values)[0, 1:])
+    order = np.argsort(-np.nan_to_num(strength), kind="stable")[: top - 1]
+    others = list(columns)[1:]
+    return [target, *(others[i] for i in order)]

@@ -1,0 +1,98 @@
+"""What the synthetic table decides about measures: their bins, and which guards there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from retilt.engines.base import Table
+from retilt.exceptions import SchemaError
+from retilt.measures.base import Binned, Measure, Read
+from retilt.measures.guards import Everything, Guard, Guards
+from retilt.measures.linear import CellsBlock
+from retilt.measures.marginals import Marginal
+from retilt.measures.moments import MomentsBlock
+from retilt.measures.partitions import Partition
+from retilt.privacy.targets import Queries
+from retilt.schema.columns import Column, Datetime, Numeric, Schema
+from retilt.schema.declared import Declared
+from retilt.schema.encode import values_of
+from retilt.schema.formats import resolve
+from retilt.tables import require_columns
+
+
+def with_edges(measure: Measure, schema: Schema, read: Read) -> Measure:
+    """Return the measure with its bins' edges fixed at quantiles of the synthetic table."""
+    if not isinstance(measure, Binned):
+        return measure
+    numeric = [n for n in measure.columns if isinstance(schema[n], (Numeric, Datetime))]
+    values = {n: values_of(schema[n], read(n)).astype(np.float64) for n in numeric}
+    fixed: Measure = measure.with_edges(schema, values)
+    return fixed
+
+
+def resolve_guards(
+    table: Table,
+    guards: Sequence[Guard | Everything],
+    declared: Declared,
+    measured: Queries | None,
+) -> tuple[Guards | None, list[str]]:
+    """Guards with their bins and schema fixed, and what had to be left out.
+
+    Parameters
+    ----------
+    table
+        The synthetic table, which they keep as it is.
+    guards
+        As asked for.
+    declared
+        Declared bounds and categories; the others are read off the table.
+    measured
+        What is measured and needs no guard; None if that is not known.
+
+    Raises
+    ------
+    WorkloadError, SchemaError
+        A column that a guard names is missing or undecided.
+    """
+    named = [g for g in guards if isinstance(g, Guard)]
+    names = tuple(dict.fromkeys(n for g in named for n in g.measure.columns))
+    require_columns(table, names, "the synthetic table")
+    columns: dict[str, Column] = dict(resolve(declared, table, names).columns)
+    notes = []
+    for everything in (g for g in guards if isinstance(g, Everything)):
+        free = [n for n in table.names if not _determined(n, measured)]
+        left_out = []
+        for name in free:
+            try:
+                columns.setdefault(name, resolve(declared, table, [name])[name])
+            except SchemaError:
+                left_out.append(name)
+                continue
+            named.append(Guard(Marginal((name,)), everything.tolerance))
+        if left_out:
+            notes.append(
+                f"keep: {', '.join(left_out)} left out, for what they are is undecided "
+                "(identifiers, free text, nulls only). Declare them in a schema to keep them."
+            )
+    if not named:
+        return None, notes
+    schema = Schema(columns)
+    fixed = [replace(g, measure=with_edges(g.measure, schema, table.cells)) for g in named]
+    return Guards(tuple(fixed), schema), notes
+
+
+def _determined(name: str, measured: Queries | None) -> bool:
+    """Whether the measures tell a column's whole distribution: to keep it would contradict them."""
+    for block in measured.blocks if measured is not None else ():
+        table = block.table if isinstance(block, CellsBlock) else block
+        if isinstance(table, Partition):
+            if any(v.source is None and v.name == name for v in table.variables):
+                return True
+        elif isinstance(block, MomentsBlock) and any(
+            v.source is None and v.name == name and v.column.two_valued for v in block.variables
+        ):
+            return True
+    return False

@@ -1,0 +1,192 @@
+"""The queries of a problem by parts: checked, counted, averaged, selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retilt.exceptions import InputError
+from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
+
+CHUNK = 8192
+"""Rows handled at a time: a chunk of one column is 64 KiB and stays in the processor's cache."""
+
+
+def totals(codes: NDArray[np.signedinteger], weights: FloatArray, size: int) -> FloatArray:
+    """(size,) sums of weights by code."""
+    return np.bincount(codes, weights=weights, minlength=size).astype(np.float64, copy=False)
+
+
+def design_queries(design: Design) -> int:
+    """Number of queries of a part."""
+    return design.size if isinstance(design, Indicators) else int(design.left.size)
+
+
+def design_rows(design: Design) -> int:
+    """Number of rows of a part."""
+    table = design.values if isinstance(design, Products) else design.codes
+    return int(table.shape[0])
+
+
+def column_product(values: FloatArray, left: int, right: int) -> FloatArray:
+    """(rows,) product of two columns of a table; number -1 is a column of ones."""
+    ends = [c for c in (left, right) if c >= 0]
+    result: FloatArray = np.prod(values[:, ends], axis=1)
+    return result
+
+
+def column_pairs(design: Products | Grouped) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+    """Each pair of columns that queries multiply, with those queries' numbers."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for k, (left, right) in enumerate(
+        zip(design.left.tolist(), design.right.tolist(), strict=True)
+    ):
+        found.setdefault((min(left, right), max(left, right)), []).append(k)
+    for (left, right), queries in found.items():
+        yield left, right, np.array(queries, dtype=np.intp)
+
+
+def check_design(position: int, design: Design) -> None:
+    """Refuse a part that contradicts itself.
+
+    Raises
+    ------
+    InputError
+        If shapes do not agree, a number is out of range, or a value is not finite.
+    """
+    if not isinstance(design, (Products, Indicators, Grouped)):
+        raise InputError(
+            f"designs[{position}]: got a {type(design).__name__}, expected Products, Indicators "
+            "or Grouped."
+        )
+    if not isinstance(design, Products):
+        _check_codes(position, design)
+    if not isinstance(design, Indicators):
+        _check_products(position, design)
+    if isinstance(design, Grouped):
+        _check_cells(position, design)
+
+
+def _check_codes(position: int, design: Indicators | Grouped) -> None:
+    codes = design.codes
+    if codes.ndim != 1 or codes.dtype.kind not in "iu":
+        raise InputError(f"designs[{position}]: expected (rows,) integer codes.")
+    if codes.size and (codes.min() < 0 or codes.max() >= design.size):
+        raise InputError(f"designs[{position}]: expected codes from 0 to {design.size - 1}.")
+
+
+def _check_cells(position: int, design: Grouped) -> None:
+    if design.values.shape[0] != design.codes.size:
+        raise InputError(f"designs[{position}]: codes and values differ in their rows.")
+    if design.cell.size != design.left.size:
+        raise InputError(f"designs[{position}]: cell and left differ in length.")
+    if design.cell.size and (design.cell.min() < 0 or design.cell.max() >= design.size):
+        raise InputError(f"designs[{position}]: expected cells from 0 to {design.size - 1}.")
+
+
+def _check_products(position: int, design: Products | Grouped) -> None:
+    if design.values.ndim != 2 or design.values.dtype != np.float64:
+        raise InputError(f"designs[{position}]: expected (rows, columns) float64 values.")
+    size = design.left.size
+    if not design.right.size == design.offset.size == design.factor.size == size:
+        raise InputError(f"designs[{position}]: left, right, offset and factor differ in length.")
+    for ends in (design.left, design.right):
+        if size and (ends.min() < -1 or ends.max() >= design.values.shape[1]):
+            raise InputError(
+                f"designs[{position}]: expected column numbers from -1 to "
+                f"{design.values.shape[1] - 1}."
+            )
+    if not (np.all(np.isfinite(design.offset)) and np.all(np.isfinite(design.factor))):
+        raise InputError(f"designs[{position}]: offset and factor must be finite.")
+    # min and max pass NaN and infinity on, without a mask as large as the table.
+    if design.values.size and not np.isfinite(design.values.min() + design.values.max()):
+        raise InputError(f"designs[{position}]: values must be finite.")
+
+
+def design_means(design: Design, weights: FloatArray) -> FloatArray:
+    """Query means of a part under (rows,) weights that sum to 1."""
+    if isinstance(design, Indicators):
+        return totals(design.codes, weights, design.size)
+    if isinstance(design, Grouped):
+        return _grouped_means(design, weights)
+    columns = design.values.shape[1]
+    moments = np.zeros((columns + 1, columns + 1))
+    for start in range(0, weights.size, CHUNK):
+        values = design.values[start : start + CHUNK]
+        extended = np.ones((values.shape[0], columns + 1))
+        extended[:, :columns] = values
+        moments += (extended * weights[start : start + CHUNK, None]).T @ extended
+    # Column number -1 is the last column of the extended table: the ones.
+    result: FloatArray = (
+        design.offset * moments[-1, -1] + design.factor * moments[design.left, design.right]
+    )
+    return result
+
+
+def _grouped_means(design: Grouped, weights: FloatArray) -> FloatArray:
+    shares = totals(design.codes, weights, design.size)
+    result: FloatArray = design.offset * shares[design.cell]
+    for left, right, queries in column_pairs(design):
+        weighted = weights * column_product(design.values, left, right)
+        moments = totals(design.codes, weighted, design.size)
+        result[queries] += design.factor[queries] * moments[design.cell[queries]]
+    return result
+
+
+def selected(design: Design, keep: NDArray[np.bool_]) -> Design:
+    """The part with some of its queries only."""
+    if np.all(keep):
+        return design
+    if isinstance(design, Indicators):
+        cell = np.flatnonzero(keep)
+        none = np.full(cell.size, -1)
+        design = Grouped(
+            design.codes,
+            design.size,
+            np.zeros((design.codes.size, 0)),
+            cell,
+            none,
+            none,
+            np.zeros(cell.size),
+            np.ones(cell.size),
+        )
+        return design
+    chosen = replace(
+        design,
+        left=design.left[keep],
+        right=design.right[keep],
+        offset=design.offset[keep],
+        factor=design.factor[keep],
+    )
+    if isinstance(chosen, Grouped):
+        return replace(chosen, cell=chosen.cell[keep])
+    return chosen
+
+
+def ranges(design: Design) -> FloatArray:
+    """Largest less smallest value of each query over the rows; 0 for a constant."""
+    if isinstance(design, Indicators):
+        counts = np.bincount(design.codes, minlength=design.size)
+        return ((counts > 0) & (counts < design.codes.size)).astype(np.float64)
+    result = np.empty(design.left.size)
+    for left, right, queries in column_pairs(design):
+        product = column_product(design.values, left, right)
+        for k in queries:
+            result[k] = _range(design, int(k), product)
+    return result
+
+
+def _range(design: Products | Grouped, k: int, product: FloatArray) -> float:
+    if isinstance(design, Grouped):
+        inside = product[design.codes == design.cell[k]]
+        values = design.offset[k] + design.factor[k] * inside
+        if inside.size < product.size:
+            values = np.append(values, 0.0)
+    else:
+        ends = np.array([product.min(), product.max()])
+        values = design.offset[k] + design.factor[k] * ends
+    spread = float(np.ptp(values))
+    return spread if spread > 1e-12 * float(np.abs(values).max()) else 0.0

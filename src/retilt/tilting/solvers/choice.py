@@ -1,0 +1,81 @@
+"""Which solver follows a path: with the Hessian up to some thousand queries, without it beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from retilt.measures.base import FloatArray
+from retilt.tilting.fold import Fold
+from retilt.tilting.reduction import MAX_DENSE, Reduced
+from retilt.tilting.solvers import Verdict, drive
+from retilt.tilting.solvers.newton import Newton, State, effective_parameters, with_hessian
+from retilt.tilting.solvers.newton_cg import NewtonCG, estimated_parameters, hessian_times
+
+WIDE_GAP = 1e-16
+"""Nats, the smallest gap that is asked of the solver without a Hessian."""
+
+
+class Method(Protocol):
+    """A solver of the dual with what is asked of it along a path."""
+
+    def solve(
+        self, reduced: Reduced, eta: float, start: State | FloatArray, gap: float, limit: int
+    ) -> tuple[State, Verdict]:
+        """The optimum at a trade-off to a duality gap in nats, in so many steps."""
+        ...
+
+    def parameters(self, reduced: Reduced, state: State, eta: float) -> float:
+        """Effective number of parameters at a solved trade-off."""
+        ...
+
+    def curvature(self, reduced: Reduced, fold: Fold) -> Callable[[FloatArray], FloatArray]:
+        """The queries' covariance under a fold's weights, as a map of (V,) vectors."""
+        ...
+
+
+class Dense:
+    """Newton with the Hessian as a matrix."""
+
+    def solve(
+        self, reduced: Reduced, eta: float, start: State | FloatArray, gap: float, limit: int
+    ) -> tuple[State, Verdict]:
+        """See :class:`Method`."""
+        state, verdict = drive(Newton(gap), reduced, eta, start, limit=limit)
+        return with_hessian(reduced, state), verdict
+
+    def parameters(self, reduced: Reduced, state: State, eta: float) -> float:
+        """See :class:`Method`."""
+        hessian = with_hessian(reduced, state).hessian
+        assert hessian is not None
+        return effective_parameters(reduced, hessian, eta)
+
+    def curvature(self, reduced: Reduced, fold: Fold) -> Callable[[FloatArray], FloatArray]:
+        """See :class:`Method`."""
+        hessian = reduced.rows.covariance(fold)
+        return lambda x: np.asarray(hessian @ x, dtype=np.float64)
+
+
+class Wide:
+    """Newton by conjugate gradients, never with a matrix."""
+
+    def solve(
+        self, reduced: Reduced, eta: float, start: State | FloatArray, gap: float, limit: int
+    ) -> tuple[State, Verdict]:
+        """See :class:`Method`."""
+        return drive(NewtonCG(max(gap, WIDE_GAP)), reduced, eta, start, limit=limit)
+
+    def parameters(self, reduced: Reduced, state: State, eta: float) -> float:
+        """See :class:`Method`."""
+        return estimated_parameters(reduced, state.fold, eta)
+
+    def curvature(self, reduced: Reduced, fold: Fold) -> Callable[[FloatArray], FloatArray]:
+        """See :class:`Method`."""
+        return lambda x: hessian_times(reduced, fold, x)
+
+
+def method_for(reduced: Reduced) -> Method:
+    """The method for a problem of this size."""
+    return Dense() if reduced.answers.size <= MAX_DENSE else Wide()

@@ -1,0 +1,259 @@
+"""Fits to statistics from elsewhere, and a public table in the synthetic one's place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import retilt as rt
+from retilt.cli import main
+from retilt.exceptions import FormatError, InputError
+from retilt.testing import insecure_measure
+
+
+def table(rows: int, seed: int, shares: list[float]) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a = rng.choice(list("xyz"), rows, p=shares)
+    b = np.where(rng.random(rows) < 0.3 + 0.4 * (a == "x"), "u", "v")
+    c = np.where(rng.random(rows) < 0.2 + 0.3 * (b == "u") + 0.2 * (a == "z"), "s", "t")
+    age = np.clip(np.rint(rng.normal(40 + 10 * (a == "x"), 12)), 17, 90)
+    pay = np.rint(np.clip(20 * age + rng.gamma(2, 500, rows), 0, 10_000))
+    return pd.DataFrame({"A": a, "B": b, "C": c, "age": age, "pay": pay})
+
+
+REAL, SYNTHETIC = table(5_000, 1, [0.5, 0.3, 0.2]), table(4_000, 2, [0.2, 0.4, 0.4])
+PAIRS = [("A", "B"), ("A", "C"), ("B", "C")]
+SCHEMA = {"age": rt.Numeric(17, 90, integer=True), "pay": rt.Numeric(0, 10_000, integer=True)}
+
+
+def two_way(one: str, other: str, error: float, source: pd.DataFrame = REAL) -> dict[str, Any]:
+    shares = pd.crosstab(source[one], source[other], normalize="all")
+    return {"table": [one, other], "values": shares.to_dict("index"), "standard_error": error}
+
+
+def fitted(*statistics: dict[str, Any], **options: Any) -> rt.Tilt:
+    return rt.fit(SYNTHETIC, rt.Published("a test", statistics, **options))
+
+
+def residual(tilt: rt.Tilt) -> float:
+    return max(abs(r["after"] - r["target"]) for r in tilt.statistics_table())
+
+
+@pytest.mark.parametrize("error", [0, 1e-7])
+def test_three_overlapping_tables_of_one_table_are_met(error: float) -> None:
+    tilt = fitted(*(two_way(*pair, error) for pair in PAIRS))
+    assert tilt.exit_code == 0
+    assert tilt.status is rt.Status.CONVERGED
+    assert residual(tilt) < 1e-8
+    assert not tilt.unmet
+    assert all(r["reachable"] for r in tilt.statistics_table())
+    after = SYNTHETIC.assign(w=tilt.weights).groupby(["A", "B"])["w"].sum() / len(SYNTHETIC)
+    true = REAL.groupby(["A", "B"]).size() / len(REAL)
+    np.testing.assert_allclose(after, true, atol=1e-8)
+
+
+def test_every_kind_of_exact_statistic_is_met() -> None:
+    inside = REAL[REAL["A"] == "x"]
+    exact = {"standard_error": 0}
+    tilt = fitted(
+        {"mean": "age", "value": REAL["age"].mean(), **exact},
+        {"mean": "pay", "value": REAL["pay"].mean(), **exact},
+        {"sd": "age", "value": REAL["age"].std(ddof=0), **exact},
+        {"sd": "pay", "value": REAL["pay"].std(ddof=0), **exact},
+        {"corr": ["age", "pay"], "value": REAL["age"].corr(REAL["pay"]), **exact},
+        {"share": "A = 'x'", "value": len(inside) / len(REAL), **exact},
+        {"group_mean": "pay", "where": "A = 'x'", "value": inside["pay"].mean(), **exact},
+        {"cell": {"B": "u", "C": "s"}, "value": 1_000, "counts": True, **exact},
+        declared=SCHEMA,
+        rows=5_000,
+    )
+    assert tilt.exit_code == 0
+    for row in tilt.statistics_table():
+        assert row["after"] == pytest.approx(row["target"], rel=1e-6)
+        assert row["standard_error"] == 0
+    weighted = np.cov(SYNTHETIC["age"], SYNTHETIC["pay"], aweights=tilt.weights, ddof=0)
+    assert np.sqrt(weighted[1, 1]) == pytest.approx(REAL["pay"].std(ddof=0), rel=1e-5)
+    assert np.isnan(tilt.misfit_before)
+
+
+def test_noisy_and_exact_statistics_together() -> None:
+    tilt = fitted(
+        two_way("A", "B", 0),
+        {"mean": "age", "value": REAL["age"].mean(), "standard_error": 0.2},
+        {"group_mean": "pay", "where": "C = 's'", "value": 1_990, "standard_error": 20},
+        {"share": "C = 's'", "value": 0.4, "standard_error": 0.01},
+        declared=SCHEMA,
+    )
+    assert tilt.exit_code == 0, tilt.notes
+    for row in tilt.statistics_table():
+        assert abs(row["after"] - row["target"]) <= 3 * row["standard_error"] + 1e-8
+    assert tilt.misfit_after < 2
+
+
+def test_a_covariance_is_used() -> None:
+    """Two answers whose noise is nearly the same: their difference is known well."""
+    shares = [float((REAL["A"] == v).mean()) for v in "xy"]
+    off = [shares[0] + 0.05, shares[1] + 0.05]
+    statistics = [{"cell": {"A": v}, "value": s} for v, s in zip("xy", off, strict=True)]
+    alike = np.full((2, 2), 0.04**2) * 0.999 + np.eye(2) * 0.04**2 * 0.001
+    other = {"cell": {"A": "x"}, "value": shares[0], "standard_error": 0.04}
+    tilt = fitted(*statistics, covariance=alike)
+    after = [r["after"] for r in tilt.statistics_table()]
+    assert after[0] - after[1] == pytest.approx(shares[0] - shares[1], abs=0.01)
+    assert fitted(other).exit_code == 0
+
+
+# --- what can't be met -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [0, 0.002])
+def test_a_category_that_the_synthetic_table_lacks_is_named(error: float) -> None:
+    real = REAL.copy()
+    real.loc[:499, "A"] = "new"
+    tilt = fitted(two_way("A", "B", error, real))
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert tilt.exit_code == 4
+    assert any("cell(A=new" in name for name in tilt.unmet)
+    assert any("cell(A=new" in n and "no synthetic row lies in this cell" in n for n in tilt.notes)
+
+
+def test_tables_whose_totals_differ() -> None:
+    counts = {"A": {"x": 50, "y": 30, "z": 20}, "B": {"u": 61, "v": 40}}
+    exact = [
+        {"table": [name], "values": values, "standard_error": 0, "counts": True}
+        for name, values in counts.items()
+    ]
+    tilt = fitted(*exact, rows=100)
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert any("the table of B: the shares given add up to 1.01" in n for n in tilt.notes)
+    assert any(name.startswith("cell(B=") for name in tilt.unmet)
+    met = {r["statistic"]: r for r in tilt.statistics_table() if r["statistic"] not in tilt.unmet}
+    assert all(abs(r["after"] - r["target"]) < 1e-6 for r in met.values())
+    assert np.isfinite(tilt.weights).all()
+    noisy = fitted(*({**t, "standard_error": 1} for t in exact), rows=100)
+    assert noisy.exit_code == 0
+    assert noisy.to_dict()["status"] == "converged"
+
+
+@pytest.mark.parametrize("error", [0, 0.0001])
+def test_a_target_of_zero_on_a_populated_cell_is_reached(error: float) -> None:
+    tilt = fitted({"cell": {"A": "x", "B": "u"}, "value": 0, "standard_error": error})
+    assert tilt.exit_code == 0
+    held = ((SYNTHETIC["A"] == "x") & (SYNTHETIC["B"] == "u")).to_numpy()
+    assert held.sum() > 100
+    assert tilt.weights[held].sum() / len(held) <= max(1e-6, 3 * error)
+    assert tilt.weights[~held].min() > 0.5
+
+
+def test_statistics_that_contradict_each_other_are_named() -> None:
+    tilt = fitted(
+        {"cell": {"A": "x"}, "value": 0.3, "standard_error": 0},
+        {"share": "A = 'x'", "value": 0.5, "standard_error": 0},
+    )
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert tilt.exit_code == 4
+    assert tilt.unmet
+    assert "or exact and missed" in " ".join(tilt.notes)
+
+
+@pytest.mark.parametrize("error", [0, 0.01])
+def test_a_mean_beyond_all_rows_is_named(error: float) -> None:
+    tilt = fitted({"mean": "age", "value": 95, "standard_error": error}, declared=SCHEMA)
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert any(
+        "mean(age): given as 95, but all synthetic rows lie between" in n for n in tilt.notes
+    )
+
+
+# --- around the fit ----------------------------------------------------------------------------
+
+
+def test_the_papers_method_takes_noisy_statistics_only() -> None:
+    noisy = rt.Published("a test", [two_way("A", "B", 0.01)])
+    assert rt.fit(SYNTHETIC, noisy, method="paper-exact").by_paper
+    exact = rt.Published("a test", [two_way("A", "B", 0)])
+    with pytest.raises(InputError, match="standard error 0"):
+        rt.fit(SYNTHETIC, exact, method="paper")
+
+
+def test_arguments_in_the_wrong_order_are_told() -> None:
+    with pytest.raises(InputError, match="the synthetic table and then the answers"):
+        rt.fit(rt.Published("a test", [two_way("A", "B", 0)]), SYNTHETIC)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [0, 0.001])
+def test_tilts_are_saved_and_loaded(tmp_path: Path, error: float) -> None:
+    tilt = fitted(*(two_way(*pair, error) for pair in PAIRS))
+    tilt.save(tmp_path / "tilt.json")
+    assert '"private": true' not in (tmp_path / "tilt.json").read_text(encoding="utf-8")
+    again = rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC)
+    np.testing.assert_allclose(again.weights, tilt.weights, rtol=1e-9)
+    assert (again.status, again.unmet, again.notes) == (tilt.status, tilt.unmet, tilt.notes)
+    pd.testing.assert_frame_equal(again.to_frame(), tilt.to_frame())
+    few = rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC[SYNTHETIC["A"] != "z"])
+    assert few.moved
+
+
+def test_a_tilt_file_with_other_published_statistics_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tilt.json"
+    fitted(two_way("A", "B", 0)).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["answers"]["statistics"].append({"share": "C = 's'", "value": 1, "standard_error": 0})
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(FormatError, match="not those of its answers"):
+        rt.load_tilt(path, SYNTHETIC)
+    content["answers"]["statistics"][-1]["value"] = "1"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(FormatError, match="statistic 2"):
+        rt.load_tilt(path, SYNTHETIC)
+
+
+def test_the_report_says_where_they_come_from(tmp_path: Path) -> None:
+    published = rt.Published(
+        "The <b>census</b>", [two_way("A", "B", 0)], promise="Public statistics"
+    )
+    rt.fit(SYNTHETIC, published).report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "NOT PRIVATE" not in page
+    assert "The &lt;b&gt;census&lt;/b&gt;" in page
+    assert "retilt measured nothing and spent no privacy budget" in page
+    assert "Their privacy, as the source says" in page
+    assert "All 6 statistics agree with their targets" in page
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    synthetic, answers = tmp_path / "synthetic.csv", tmp_path / "published.json"
+    SYNTHETIC.to_csv(synthetic, index=False)
+    rt.Published("The census", [two_way("A", "B", 0)]).save(answers)
+    out = tmp_path / "post.csv"
+    assert main(["fit", str(synthetic), str(answers), "-o", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "come from elsewhere: The census. retilt measured nothing" in said
+    assert len(pd.read_csv(out)) == len(SYNTHETIC)
+    options = ["--weights", str(tmp_path / "w.csv"), "--output", "json"]
+    assert main(["fit", str(synthetic), str(answers), *options]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["privacy"]["private"] is None
+    assert result["misfit"] == {"before": None, "after": None}
+    answers.write_text('{"format": "mine"}', encoding="utf-8")
+    options = ["--weights", str(tmp_path / "v.csv")]
+    assert main(["fit", str(synthetic), str(answers), *options]) == 2
+    assert "'retilt-answers/1' or 'retilt-published/1'" in capsys.readouterr().err
+
+
+def test_a_public_table_can_stand_in_for_the_synthetic_one() -> None:
+    """The paper's special case: rows that are public, weighted by private answers."""
+    public = table(3_000, 5, [0.34, 0.33, 0.33])
+    workload = rt.marginal(["A", "B"]) + rt.correlation(["age", "pay"])
+    plan = rt.plan(public, workload, epsilon=1.0, rows=len(REAL), schema=SCHEMA)
+    answers = insecure_measure(REAL, plan, rng=np.random.default_rng(0))
+    tilt = rt.fit(public, answers)
+    assert tilt.exit_code == 0
+    for row in tilt.statistics_table():
+        assert abs(row["after"] - row["target"]) <= 4 * row["standard_error"] + 1e-6
+    assert set(map(tuple, tilt.sample(seed=0).to_numpy())) <= set(map(tuple, public.to_numpy()))
