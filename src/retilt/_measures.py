@@ -345,8 +345,9 @@ class Measures:
         kinds = (*_PARSERS, "correlate_with", "workload")
         if not any(getattr(self, kind) for kind in kinds):
             raise WorkloadError(
-                "no measure is named. Name some with --correlate A,B,C (correlations), --mean "
-                "A:by=B (means, of groups too), --marginal A,B (one table of them), --share SQL "
+                "no measure is named. Name some with --correlate A,B,C (correlations), --moments "
+                "A,B (means, deviations and correlations), --mean A:by=B (means, of groups too), "
+                "--marginal A,B (one table of them), --share SQL "
                 "(the share of rows for which a condition holds), another of the measures that "
                 "--help lists, or --workload FILE.toml. To start, try --correlate-with TARGET "
                 "--top 5: the correlations of the five columns that go with TARGET, a column of "

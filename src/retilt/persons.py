@@ -16,8 +16,8 @@ position, so adding, removing or replacing one person changes no other person's 
 The number makes a person's rows a fair sample: without it, a content that stands in 99 of 100
 rows would be as likely to come first as the one in the other row.
 
-The key is the plan's hash: the same plan on the same table uses the same rows, and another
-plan uses others. Privacy needs no secret here. The bound holds for every key.
+The key is the plan's (its hash): the same plan on the same table uses the same rows, and
+another plan uses others. Privacy needs no secret here. The bound holds for every key.
 """
 
 from __future__ import annotations

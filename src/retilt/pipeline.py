@@ -70,7 +70,7 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
             table.cells(unit.person),
             list(encoded.values()),
             max_rows=unit.max_rows,
-            key=plan.sha256,
+            key=plan.key,
         )
         encoded, rows = {f: a[kept] for f, a in encoded.items()}, len(kept)
     sums = queries.sums(encoded)

@@ -30,6 +30,7 @@ from retilt.measures.base import Relation
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
 from retilt.pipeline import exact_sums
+from retilt.planning import plan as make_any
 from retilt.privacy import sensitivity
 from retilt.privacy.budget import ZCDP, ApproxDP, Budget, PureDP
 from retilt.privacy.plan import Plan
@@ -215,13 +216,14 @@ EVERY: dict[str, make.Workload] = {
 def test_every_kind_of_measure(
     name: str, kind: str, max_rows: int, budget: dict[str, float]
 ) -> None:
-    plan = pipeline.plan(
+    options: dict[str, Any] = dict(budget)
+    plan = make_any(
         SYNTHETIC,
         EVERY[name],
         epsilon=1.0,
         unit=KINDS[kind]("id", max_rows),
         schema=COLUMNS,
-        **budget,
+        **options,
     )
     attained = kind == "add-remove" and name != "several"
     check_rows(plan, attained=0.999 if attained else 0.7)

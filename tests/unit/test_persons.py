@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import retilt as rt
 from retilt.engines.local import open_table
 from retilt.exceptions import ColumnTypeError, InputError, WorkloadError
+from retilt.measures.workload import function
 from retilt.persons import check_person, chosen_rows
 from retilt.pipeline import exact_sums
 
@@ -278,6 +279,18 @@ def test_enough_rows_for_everybody_is_the_whole_table() -> None:
     unscaled = [[s // f for s, f in zip(x, p.noise.factors, strict=True)]
                 for x, p in ((sums, plan), (rows, one))]  # fmt: skip
     assert unscaled[0] == unscaled[1]
+
+
+def test_a_plan_that_can_not_be_saved_chooses_rows_all_the_same() -> None:
+    """It holds code, and so has no hash; the choice is repeatable nevertheless."""
+    sums = []
+    for _ in range(2):
+        workload = function(lambda batch: batch["age"], ["age"], upper=90, name="age")
+        plan = rt.plan(
+            SYNTHETIC, workload, epsilon=1.0, delta=1e-6, unit=rt.ReplaceOnePerson("id", 2)
+        )
+        sums.append(exact_sums(pa.table(private_table()), plan))
+    assert sums[0] == sums[1]
 
 
 def test_the_job_from_end_to_end(tmp_path: Path) -> None:

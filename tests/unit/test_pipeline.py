@@ -267,7 +267,7 @@ def test_what_encoding_does_to_the_synthetic_table_is_noted() -> None:
     assert noted(plan, "Bounds").startswith(
         "Bounds or categories read off the synthetic table: sex"
     )
-    assert noted(plan, "marginal").startswith("marginal of sex: 2 of 4 cells hold no synthetic row")
+    assert noted(plan, "table").startswith("table of sex: 2 of 4 cells hold no synthetic row")
 
 
 def test_a_clean_plan_has_no_notes() -> None:

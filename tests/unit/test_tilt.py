@@ -171,12 +171,12 @@ def test_frames_of_results_have_the_documented_columns() -> None:
     plan = make_plan()
     answers = answered(plan)
     tilt = rt.fit(pl.from_pandas(SYNTHETIC), answers)
-    assert list(answers.to_frame().columns) == ["statistic", "estimate", "standard_error"]
+    assert list(answers.to_frame().columns) == ["statistic", "estimate", "standard_error", "flag"]
     assert list(plan.to_frame().columns) == ["statistic", "expected_standard_error"]
     frame = tilt.to_frame()
     assert isinstance(frame, pl.DataFrame)
     assert frame.columns == [
-        "statistic", "before", "target", "standard_error", "after", "reachable",
+        "statistic", "before", "target", "standard_error", "after", "reachable", "flag",
     ]  # fmt: skip
     assert frame["statistic"].to_list()[:2] == ["corr(a, b)", "cell(sex=F)"]
 
@@ -265,9 +265,9 @@ def test_measure_refuses_what_was_not_planned() -> None:
 
 def test_a_plan_that_could_not_be_fitted_is_refused() -> None:
     rng = np.random.default_rng(0)
-    wide = pd.DataFrame({c: [f"v{i}" for i in rng.integers(0, 70, 20_000)] for c in "xy"})
-    with pytest.raises(InputError, match="3,000"):
-        rt.plan(wide, rt.marginal(["x", "y"]), epsilon=1, rows=20_000)
+    wide = pd.DataFrame({c: [f"v{i}" for i in rng.integers(0, 170, 90_000)] for c in "xy"})
+    with pytest.raises(InputError, match="20,000"):
+        rt.plan(wide, rt.marginal(["x", "y"]), epsilon=1, rows=90_000)
 
 
 def test_insecure_answers_say_so_everywhere() -> None:

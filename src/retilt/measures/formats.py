@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from retilt.exceptions import FormatError, WorkloadError
+from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures import workload as make
 from retilt.measures.base import Measure
 from retilt.measures.distributions import Cdf, Quantiles
@@ -160,6 +160,8 @@ def measure_from_dict(entry: Mapping[str, Any]) -> Measure:
         raise FormatError(f"measure {kind!r}: weight is missing.")
     try:
         found: Measure = _CLASSES[kind].from_dict(entry)
+    except InputError:
+        raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
         raise FormatError(f"measure {kind!r}: a value is missing or has the wrong type.") from None
     return found

@@ -457,12 +457,13 @@ class GroupedBlock:
     ) -> NDArray[np.bool_]:
         """(S,) where the group's share, or a variance that is divided by, drowns in noise.
 
-        That is, it is not at least ten of its standard errors above zero.
+        That is, it is not ten of its standard errors above zero (twenty for a variance in a
+        regression).
         """
         few = ~(self._shares(answers) >= TRUSTED * root(*self._share_noise(variances, factor)))
         values, slopes = self.derived.denominators(self._conditional(answers))
         errors = self._errors(slopes, answers, variances, factor)
-        dividing = self.derived.dividing(~(values >= TRUSTED * errors))
+        dividing = self.derived.dividing(~(values >= self.derived.trusted * errors))
         return (dividing | few[:, None]).ravel()
 
     def comparisons(self, answers: FloatArray) -> FloatArray:

@@ -84,7 +84,8 @@ class GroupedMeasure(ABC):
             object.__setattr__(self, "where", parse_predicate(self.where).text)
         object.__setattr__(self, "bins", MappingProxyType(dict(self.bins)))
         if self.edges is not None:
-            object.__setattr__(self, "edges", MappingProxyType(dict(self.edges)))
+            edges = MappingProxyType(dict(self.edges)) if self.by else None
+            object.__setattr__(self, "edges", edges)
         check_all_bins(self.by, self.bins, self.default_bins, self.edges)
         self._check_loudness("loudness", self.loudness, len(self.of))
         self._check_loudness("count_loudness", self.count_loudness, 16 * len(self.of))
@@ -117,6 +118,8 @@ class GroupedMeasure(ABC):
 
         ``values`` holds the synthetic table's numeric columns (rows,), NaN for null.
         """
+        if not self.grouped:
+            return self
         edges = fix_edges(self.by, schema, values, bins=self.bins, default=self.default_bins)
         return replace(self, edges=edges, bins={}, default_bins=DEFAULT_BINS)
 

@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, sqrt
 from typing import Any
 
@@ -45,7 +46,6 @@ from retilt.measures.moment_bounds import (
     rational_sqrt_down,
     square_loudness,
 )
-from retilt.measures.partitions import TRUSTED
 from retilt.measures.second_moments import Reports, SecondMoments, nearest_correlation, spread
 from retilt.schema.columns import Column
 
@@ -219,7 +219,7 @@ def _key(kind: str, *variables: Variable) -> str:
     return json.dumps([kind, *sorted((v.identity for v in variables), key=str)], ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MomentsBlock:
     """Moments bound to a schema. See :class:`retilt.measures.base.Block`.
 
@@ -392,7 +392,7 @@ class MomentsBlock:
             factor=np.where(flip, -1.0, 1.0)[keep],
         )
 
-    @property
+    @cached_property
     def derived(self) -> SecondMoments:
         """What the answers say: statistics and their derivatives."""
         return SecondMoments(
@@ -469,11 +469,12 @@ class MomentsBlock:
     ) -> NDArray[np.bool_]:
         """(S,) where a variance that is divided by drowns in noise.
 
-        That is, it is not at least ten of its standard errors above zero.
+        That is, it is not ten of its standard errors above zero (twenty in a regression).
         """
-        values, slopes = self.derived.denominators(answers)
+        derived = self.derived
+        values, slopes = derived.denominators(answers)
         errors = spread(slopes, variances, factor)
-        return self.derived.dividing(~(values >= TRUSTED * errors))
+        return derived.dividing(~(values >= derived.trusted * errors))
 
     def comparisons(self, answers: FloatArray) -> FloatArray:
         """(S,) what makes errors comparable: see :class:`retilt.measures.base.Block`."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retilt.measures.base import Basis, FloatArray, label
+from retilt.measures.partitions import TRUSTED
 from retilt.schema.columns import Column, Datetime, Numeric
 from retilt.schema.encode import limits
 
@@ -42,7 +44,7 @@ class Slopes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SecondMoments:
     """The statistics of d columns, and their derivatives.
 
@@ -72,7 +74,7 @@ class SecondMoments:
 
     # --- layout ---------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def squares(self) -> list[int]:
         """Numbers of the columns whose squares are asked: those that are not two-valued.
 
@@ -83,7 +85,7 @@ class SecondMoments:
             return []
         return [i for i, c in enumerate(self.columns) if not c.two_valued]
 
-    @property
+    @cached_property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Numbers of the columns of each product."""
         return np.triu_indices(len(self.columns) if self.order == 2 else 0, 1)
@@ -109,21 +111,29 @@ class SecondMoments:
         products[..., right, left] = products[..., left, right]
         return vector[..., :d], of_squares, products
 
-    @property
+    @cached_property
     def asked(self) -> FloatArray:
         """(d,) derivative of each column's square by what was asked for it: 1, -1 or 0."""
         sign = np.zeros(len(self.columns))
         sign[self.squares] = -1.0 if self.complement else 1.0
         return sign
 
-    @property
+    @cached_property
+    def two_valued(self) -> NDArray[np.bool_]:
+        """(d,) which columns are two-valued."""
+        return np.array([c.two_valued for c in self.columns])
+
+    @cached_property
     def copied(self) -> FloatArray:
         """(d,) 1 where a column's square is the column itself, 0 elsewhere."""
-        two_valued = np.array([c.two_valued for c in self.columns], dtype=np.float64)
-        return two_valued * (self.basis == "paper")
+        return np.where(self.two_valued, float(self.basis == "paper"), 0.0)
 
     def natural(self) -> tuple[FloatArray, FloatArray]:
         """(d,) origin and length, in the column's own units, of the basis's unit step."""
+        return self._natural
+
+    @cached_property
+    def _natural(self) -> tuple[FloatArray, FloatArray]:
         bounds = np.array([natural_bounds(c) for c in self.columns])
         low, high = bounds[:, 0], bounds[:, 1]
         if self.basis == "paper":
@@ -155,9 +165,8 @@ class SecondMoments:
         mean, square, products = self.split(moments)
         if self.complement:
             square = 1 - square
-        two_valued = np.array([c.two_valued for c in self.columns])
-        square = np.where(two_valued, mean if self.basis == "paper" else 1.0, square)
-        products[..., range(len(self.columns)), range(len(self.columns))] = square
+        square = np.where(self.two_valued, mean if self.basis == "paper" else 1.0, square)
+        np.einsum("...ii->...i", products)[...] = square
         return mean, products - mean[..., :, None] * mean[..., None, :]
 
     def deviations(self, covariance: FloatArray) -> FloatArray:
@@ -172,7 +181,7 @@ class SecondMoments:
         deviation = self.deviations(covariance)
         matrix = np.clip(covariance / _outer(deviation), -1, 1)
         diagonal = np.where(np.isnan(deviation), np.nan, 1.0)
-        matrix[..., range(len(self.columns)), range(len(self.columns))] = diagonal
+        np.einsum("...ii->...i", matrix)[...] = diagonal
         return matrix
 
     def evaluate(self, moments: FloatArray) -> FloatArray:
@@ -230,8 +239,7 @@ class SecondMoments:
         if self.reports == "moments" and self.order == 2:
             _, span = self.natural()
             _, covariance = self.central(moments)
-            two_valued = np.array([c.two_valued for c in self.columns])
-            by_variance = np.where(two_valued, span / (2 * self.deviations(covariance)), 0)
+            by_variance = np.where(self.two_valued, span / (2 * self.deviations(covariance)), 0)
             added[..., d : 2 * d] = 2 * (by_variance * errors**2) ** 2
         return added
 
@@ -300,6 +308,15 @@ class SecondMoments:
             vectors = np.broadcast_to(np.eye(d), (*lead, d, d))
         values = ((vectors @ covariance) * vectors).sum(axis=-1)
         return values, _Bilinear(self, mean, vectors, vectors, np.zeros(vectors.shape))
+
+    @property
+    def trusted(self) -> float:
+        """Standard errors above zero from which a denominator can be divided by.
+
+        Twice as many in a regression, whose numerators share the denominators' noise: by
+        simulation, at ten the delta method's errors are up to 17 % too small.
+        """
+        return 2 * TRUSTED if self.reports == "regression" else TRUSTED
 
     def dividing(self, small: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(..., S) whether a statistic divides by one of the (..., D) ``small`` denominators."""

@@ -161,14 +161,14 @@ def means(
 
 
 def marginal(
-    columns: str | Sequence[str], bins: BinsByColumn | None = None, *, weight: float = 1.0
+    columns: Sequence[str], bins: BinsByColumn | None = None, *, weight: float = 1.0
 ) -> Workload:
     """One table of all ``columns`` together.
 
     ``bins`` is a number of quantile bins for every numeric column, or by column a number or
     the inner edges (default 20 quantile bins of the synthetic table).
     """
-    names = _check_columns([columns] if isinstance(columns, str) else columns, "marginal")
+    names = _check_columns(columns, "marginal")
     return Workload((Marginal(names, weight=_check_weight(weight), **_bins_of(bins, names)),))
 
 

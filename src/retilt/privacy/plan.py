@@ -22,6 +22,7 @@ from retilt.engines.files import atomic_output
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Basis, Measure, Terms
+from retilt.measures.calls import FunctionMeasure
 from retilt.measures.formats import (
     guards_from_dict,
     guards_to_dict,
@@ -248,6 +249,17 @@ class Plan:
         """Hash of the plan's canonical JSON."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def key(self) -> str:
+        """What the choice of each person's rows is keyed by: the plan's hash.
+
+        A plan that holds a Python callable can't be written and has no hash; the names of its
+        statistics stand in. Privacy needs no secret here, see :mod:`retilt.persons`.
+        """
+        if not any(isinstance(m, FunctionMeasure) for m in self.measures):
+            return self.sha256
+        return hashlib.sha256(json.dumps(self.queries.statistics).encode()).hexdigest()
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``plan.json``; an existing file only with ``force``."""

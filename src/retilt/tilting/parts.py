@@ -23,10 +23,10 @@ Mask = NDArray[np.bool_]
 _ROUNDING = 1e-13
 
 
-def chunks(rows: int) -> Iterator[slice]:
+def chunks(rows: int, size: int = CHUNK) -> Iterator[slice]:
     """Slices that cover the rows."""
-    for start in range(0, rows, CHUNK):
-        yield slice(start, min(start + CHUNK, rows))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class ProductPart:
     def variances(self, weights: FloatArray, means: FloatArray) -> FloatArray:
         """Variances of the part's queries under weights."""
         result: FloatArray = np.zeros(self.left.size)
-        for chunk in chunks(weights.size):
+        # As many rows at a time as keep the values of all queries within some ten MiB.
+        for chunk in chunks(weights.size, max(64, 2 * CHUNK * 64 // self.left.size)):
             values = np.empty((self.left.size, chunk.stop - chunk.start))
             self.fill(values, chunk, means)
             values *= values

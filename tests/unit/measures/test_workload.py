@@ -173,12 +173,12 @@ def test_an_integer_weight_in_a_file_is_a_number_like_any_other() -> None:
         ('[[measures]]\nkind = "mean"\ncolumns = ["a"]', "measure 1: kind: got 'mean'"),
         ('[[measures]]\ncolumns = ["a"]', "kind: got None"),
         ("measures = [1]", "kind: got 1"),
-        ('[[measures]]\nkind = "moments"', "columns are missing"),
+        ('[[measures]]\nkind = "moments"', "columns missing"),
         ('[[measures]]\nkind = "moments"\ncolumns = "age"', "list of column names"),
-        ('[[measures]]\nkind = "moments"\ncolumns = ["a"]\nbins = 3', "unknown bins; allowed"),
+        ('[[measures]]\nkind = "moments"\ncolumns = ["a"]\ncolour = 3', "unknown colour; allowed"),
         ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nk = 1', "unknown k"),
         ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nbins = {a = true}', "bins of 'a'"),
-        ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nbins = {a = 1.5}', "wrong type"),
+        ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nbins = {a = 1.5}', "bins of 'a'"),
         ("[[measures]", "is not TOML"),
     ],
 )
@@ -204,3 +204,143 @@ def test_the_number_of_the_bad_measure_is_told() -> None:
     good = {"kind": "moments", "columns": ["a"]}
     with pytest.raises(WorkloadError, match="measure 2: order"):
         workload_from_dict({"measures": [good, {**good, "order": 5}]})
+
+
+# --- the other constructors ---------------------------------------------------------------
+
+
+def test_groups_and_conditions() -> None:
+    (made,) = rt.means("pay", by="sex", where="age>=65").measures
+    assert (made.kind, made.columns) == ("means", ("pay", "sex", "age"))
+    (made,) = rt.regression("pay", "age", by=["sex", "city"]).measures
+    assert (made.kind, made.columns) == ("regression", ("pay", "age", "sex", "city"))
+    (made,) = rt.share("age>=65", by="pay", bins=4).measures
+    assert made.default_bins == 4
+    (made,) = rt.correlation(["a", "b"], by="c", bins={"c": [1, 2]}).measures
+    assert dict(made.bins) == {"c": (1, 2)}
+
+
+def test_means_of_all_rows_are_moments_of_order_one() -> None:
+    assert rt.means(["a", "b"]) == rt.moments(["a", "b"], 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: rt.means("pay", by="pay"), "both measured and named in by"),
+        (lambda: rt.means("pay", by=[]), "no columns"),
+        (lambda: rt.means("pay", by="sex", bins={"age": 3}), "'age' not among the columns"),
+        (lambda: rt.means("pay", by="sex", bins="3"), "bins: got '3'"),
+        (lambda: rt.means("pay", by="sex", bins={"sex": "3"}), "bins of 'sex'"),
+        (lambda: rt.means("pay", where="age > (SELECT 1)"), "a subquery"),
+        (lambda: rt.means("pay", where="age + 1"), "a condition is needed"),
+        (lambda: rt.regression("pay", []), "at least two"),
+        (lambda: rt.regression("pay", "pay"), "named twice"),
+        (lambda: rt.share("count(*) > 3"), "other rows"),
+        (lambda: rt.share("age + 1"), "a condition is needed"),
+        (lambda: rt.query("age", 1, 1), "lower < upper"),
+        (lambda: rt.query("random()"), "a different value each time"),
+        (lambda: rt.cdf("age", []), "threshold"),
+        (lambda: rt.cdf("age", [3, 3]), "distinct|twice"),
+        (lambda: rt.quantiles("age", [0, 0.5]), "probabilities"),
+        (lambda: rt.function(3, ["age"]), "expected a callable"),
+        (lambda: rt.function(len, "age"), "list of column names"),
+        (lambda: rt.keep("everything"), "expected a workload"),
+        (lambda: rt.keep(rt.Workload()), "expected a workload"),
+        (lambda: rt.keep(rt.keep("marginals")), "expected a workload"),
+        (lambda: rt.keep(rt.function(len, ["age"])), "can't be kept"),
+        (lambda: rt.keep("marginals", 0), "tolerance"),
+        (lambda: rt.keep(rt.marginal(["a"]), float("nan")), "tolerance"),
+        (lambda: rt.keep(rt.marginal(["a"]), True), "tolerance"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Any, word: str) -> None:
+    with pytest.raises(WorkloadError, match=word):
+        make()
+
+
+def test_guards_are_not_columns_to_measure() -> None:
+    both = rt.means("a") + rt.keep(rt.marginals(["b", "c"], weight=3), 0.01)
+    assert both.columns == ("a",)
+    assert [g.tolerance for g in both.guards] == [0.01, 0.01]
+    assert {g.measure.weight for g in both.guards} == {1.0}
+
+
+EVERY = """
+[[measures]]
+kind = "means"
+columns = ["pay"]
+by = ["sex"]
+where = "age >= 65"
+weight = 2
+
+[[measures]]
+kind = "share"
+predicate = "age >= 65"
+by = "sex"
+
+[[measures]]
+kind = "query"
+expression = "least(pay, 10)"
+upper = 10
+
+[[measures]]
+kind = "cdf"
+column = "day"
+thresholds = [2020-01-01, "2021-01-01"]
+
+[[measures]]
+kind = "quantiles"
+column = "pay"
+probabilities = [0.1, 0.9]
+bins = 30
+
+[[measures]]
+kind = "regression"
+target = "pay"
+on = ["age"]
+
+[[keep]]
+kind = "marginals"
+
+[[keep]]
+kind = "correlation"
+columns = ["age", "pay"]
+tolerance = 0.01
+"""
+
+
+def test_every_kind_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(EVERY)
+    made = load_workload(tmp_path / "w.toml")
+    kinds = ["means", "share", "query", "cdf", "quantiles", "regression"]
+    assert [m.kind for m in made.measures] == kinds
+    assert made.measures[0].weight == 2
+    assert made.measures[3].columns == ("day",)
+    assert len(made.guards) == 2
+    expected = (
+        rt.means("pay", by="sex", where="age >= 65", weight=2)
+        + rt.share("age >= 65", by="sex")
+        + rt.query("least(pay, 10)", upper=10)
+    )
+    assert made.measures[:3] == expected.measures
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ('[[measures]]\nkind = "share"', "predicate missing"),
+        ('[[measures]]\nkind = "function"', "kind: got 'function'"),
+        ('[[measures]]\nkind = "share"\npredicate = 3', "measure 1: "),
+        ('[[measures]]\nkind = "query"\nexpression = "x"\nlower = "a"', "lower"),
+        ('[[keep]]\nkind = "marginals"\ntolerance = -1', "keep 1: keep: tolerance"),
+        ("[[keep]]\ntolerance = 1", "keep 1: kind: got None"),
+        ("keep = 3", "expected \\[\\[measures"),
+        ("keep = [3]", "keep 1: got 3"),
+        ("a = " + "[" * 5_000, "nested too deeply|is not EVERY"),
+    ],
+)
+def test_malformed_measures_and_guards(content: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(content)
+    with pytest.raises(WorkloadError, match=word):
+        load_workload(tmp_path / "w.toml")

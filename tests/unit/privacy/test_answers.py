@@ -136,7 +136,7 @@ def test_the_table_of_estimates() -> None:
     answers = rt.measure(PRIVATE, make())
     frame = answers.to_frame()
     assert isinstance(frame, pd.DataFrame)
-    assert list(frame.columns) == ["statistic", "estimate", "standard_error"]
+    assert list(frame.columns) == ["statistic", "estimate", "standard_error", "flag"]
     assert list(frame["statistic"]) == list(answers.plan.queries.statistics)
     assert list(frame["statistic"][:6]) == [
         "mean(age)",
