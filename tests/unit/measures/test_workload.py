@@ -241,7 +241,6 @@ def test_means_of_all_rows_are_moments_of_order_one() -> None:
         (lambda: rt.query("age", 1, 1), "lower < upper"),
         (lambda: rt.query("random()"), "a different value each time"),
         (lambda: rt.cdf("age", []), "threshold"),
-        (lambda: rt.cdf("age", [3, 3]), "distinct|twice"),
         (lambda: rt.quantiles("age", [0, 0.5]), "probabilities"),
         (lambda: rt.function(3, ["age"]), "expected a callable"),
         (lambda: rt.function(len, "age"), "list of column names"),

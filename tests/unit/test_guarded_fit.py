@@ -1,0 +1,139 @@
+"""Fits with guards: what was right stays right, at no cost, and files remember it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import retilt as rt
+from retilt.exceptions import InputError
+from retilt.testing import insecure_measure
+
+
+def table(seed: int, pull: float) -> pd.DataFrame:
+    """``a`` and ``b`` hang together by ``pull``, ``c`` goes with ``b``."""
+    rng = np.random.default_rng(seed)
+    a = rng.uniform(0, 10, 20_000)
+    b = np.clip(pull * a + (1 - pull) * rng.uniform(0, 10, len(a)), 0, 10)
+    c = np.where(b + rng.normal(0, 2, len(a)) > 5, "hi", "lo")
+    return pd.DataFrame({"a": a, "b": b, "c": c, "id": np.arange(len(a)).astype(str)})
+
+
+REAL, SYNTHETIC = table(1, 0.7), table(2, 0.2)
+WORKLOAD = rt.correlation(["a", "b"])
+SCHEMA = {"a": rt.Numeric(0, 10), "b": rt.Numeric(0, 10)}
+
+
+def make(workload: rt.Workload) -> rt.Plan:
+    return rt.plan(SYNTHETIC, workload, epsilon=1, rows=len(REAL), schema=SCHEMA)
+
+
+def answered(plan: rt.Plan) -> rt.Answers:
+    return insecure_measure(REAL, plan, rng=np.random.default_rng(5))
+
+
+def moved(tilt: rt.Tilt) -> float:
+    return max(abs(row["after"] - row["before"]) for row in tilt.kept)
+
+
+def test_guards_cost_no_privacy_and_ask_nothing() -> None:
+    free, guarded = make(WORKLOAD), make(WORKLOAD + rt.keep("marginals"))
+    assert guarded.noise == free.noise
+    assert guarded.queries.keys == free.queries.keys
+    assert guarded.schema == free.schema  # the private table needs no column of a guard
+    assert guarded.statement == free.statement
+    answers = insecure_measure(REAL[["a", "b"]], guarded, rng=np.random.default_rng(0))
+    assert len(answers.values) == len(free.queries.keys)
+
+
+def test_what_was_right_stays_right_and_the_measures_are_met() -> None:
+    free = rt.fit(SYNTHETIC, answered(make(WORKLOAD)))
+    guarded = rt.fit(SYNTHETIC, answered(make(WORKLOAD + rt.keep("marginals"))))
+    assert free.kept == []
+    assert moved(guarded) < 0.01
+    assert guarded.status is rt.Status.CONVERGED
+    assert abs(guarded.statistics_table()[0]["after"] - free.statistics_table()[0]["after"]) < 0.02
+    share = float((SYNTHETIC["c"] == "hi").mean())
+    weighted = [np.average(SYNTHETIC["c"] == "hi", weights=t.weights) for t in (free, guarded)]
+    assert abs(weighted[1] - share) < min(0.003, abs(weighted[0] - share))
+
+
+def test_identifiers_are_left_out_and_named() -> None:
+    plan = make(WORKLOAD + rt.keep("marginals"))
+    assert plan.guards is not None
+    assert [g.measure.columns for g in plan.guards.guards] == [("a",), ("b",), ("c",)]
+    assert any(note.startswith("keep: id left out") for note in plan.notes)
+    with pytest.raises(rt.RetiltError, match="id"):
+        make(WORKLOAD + rt.keep(rt.marginals(["id"])))
+
+
+def test_a_tighter_tolerance_holds_tighter() -> None:
+    moves = []
+    for tolerance in (0.03, 1e-4):
+        plan = make(WORKLOAD + rt.keep(rt.marginals(["c"]), tolerance))
+        moves.append(moved(rt.fit(SYNTHETIC, answered(plan))))
+    assert moves[1] < 1e-3 < moves[0] or moves[1] < moves[0] / 3
+
+
+def test_what_is_measured_is_not_kept_as_it_was() -> None:
+    other = REAL.assign(c=np.where(np.arange(len(REAL)) % 10 < 8, "hi", "lo"))
+    plan = make(rt.marginals(["c"]) + rt.keep(rt.marginals(["c"]), 1e-6) + rt.keep("marginals"))
+    tilt = rt.fit(SYNTHETIC, insecure_measure(other, plan, rng=np.random.default_rng(0)))
+    assert tilt.statistics_table()[0]["after"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_guards_can_be_named_when_fitting(tmp_path: Path) -> None:
+    answers = answered(make(WORKLOAD))
+    tilt = rt.fit(SYNTHETIC, answers, keep=rt.keep(rt.marginals(["c"]), 1e-4))
+    assert moved(tilt) < 1e-3
+    assert [row["statistic"] for row in tilt.kept][:2] == ["cell(c=hi)", "cell(c=lo)"]
+    tilt.save(tmp_path / "tilt.json")
+    again = rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC)
+    np.testing.assert_allclose(again.weights, tilt.weights, rtol=1e-9)
+    assert again.kept == tilt.kept
+    assert again.notes == tilt.notes
+    assert "guarded statistics moved by at most" in tilt.notes[-1]
+
+
+def test_a_plan_file_remembers_its_guards(tmp_path: Path) -> None:
+    plan = make(WORKLOAD + rt.keep("marginals", 0.002))
+    plan.save(tmp_path / "plan.json")
+    assert rt.load_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize("method", ["paper", "paper-exact"])
+def test_the_papers_method_has_none(method: str) -> None:
+    answers = answered(make(WORKLOAD + rt.keep("marginals")))
+    with pytest.raises(InputError, match="guards belong to the default method"):
+        rt.fit(SYNTHETIC, answers, method=method)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["marginals", rt.correlation(["a", "b"]), 3])
+def test_keep_takes_guards_alone(wrong: object) -> None:
+    with pytest.raises(InputError, match="guards alone"):
+        rt.fit(SYNTHETIC, answered(make(WORKLOAD)), keep=wrong)  # type: ignore[arg-type]
+
+
+def test_denoised_answers_and_guards_go_together() -> None:
+    answers = answered(make(WORKLOAD + rt.keep("marginals")))
+    assert moved(rt.fit(SYNTHETIC, answers, denoise="qp")) < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["aim-eps1-seed0", "mst-eps3-seed0"])
+def test_mushroom_keeps_its_marginals(
+    file: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The distance of all columns' marginals does not grow, and the correlations still come."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    uci = import_module("experiments.uci")
+    path = shared / "data" / "mushroom" / "synthetic" / f"{file}.csv.gz"
+    row = uci.run_method(
+        uci.Case.of("mushroom", path, shared / "data"), "guarded", runs=3, epsilon=1
+    )
+    assert row.js_after < row.js_before + 0.001
+    assert row.improvement > 0.80
