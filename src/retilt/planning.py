@@ -346,7 +346,7 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
     guess = make_answers(draft, _scaled(draft, stand_in), private=True)
     queries, noise = draft.queries, (guess.variances, guess.common_noise)
     errors = queries.standard_errors(stand_in, *noise)
-    drowned = queries.dominated(stand_in, *noise)
+    drowned = guess.dominated
     notes = list(draft.notes)
     if drowned.any():
         names = [s for s, d in zip(queries.statistics, drowned, strict=True) if d]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -38,6 +38,9 @@ _BATCH = 65_536
 _TRIED = 50
 """Synthetic rows that a callable is tried on."""
 
+_LONGEST = 200
+"""Characters of a callable's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -55,11 +58,15 @@ class Call:
         The value where there is no number.
     """
 
-    function: Batch
+    function: Batch = field(compare=False)  # it may be an object that has no hash
     columns: tuple[tuple[str, Column], ...]
     size: int
     place: int
     missing: float
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "number", id(self.function))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -69,7 +76,7 @@ class Call:
     @property
     def identity(self) -> tuple[str, ...]:
         """The callable as an object: two that do the same are not known to be equal."""
-        return ("call", str(id(self.function)), str(self.place), *self.reads)
+        return ("call", str(self.number), str(self.place), *self.reads)
 
     def cells(self, read: Read, rows: int) -> pa.ChunkedArray:
         """(rows,) numbers, ``missing`` where there is none."""
@@ -95,7 +102,9 @@ def _outputs(call: Call, read: Read, rows: int) -> FloatArray:
 def _batch_outputs(call: Call, batch: pa.RecordBatch) -> FloatArray:
     try:
         return _numbers(call, batch)
-    except Exception:  # whose text could quote the rows
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # whose text could quote the rows; SystemExit, too, would tell of them
         found = np.full((batch.num_rows, call.size), np.nan)
         for row in range(batch.num_rows):
             found[row] = _row_outputs(call, batch.slice(row, 1))
@@ -105,7 +114,9 @@ def _batch_outputs(call: Call, batch: pa.RecordBatch) -> FloatArray:
 def _row_outputs(call: Call, row: pa.RecordBatch) -> FloatArray:
     try:
         found: FloatArray = _numbers(call, row)[0]
-    except Exception:  # this row's own error: it has no value
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # this row's own error: it has no value
         found = np.full(call.size, np.nan)
     return found
 
@@ -113,10 +124,18 @@ def _row_outputs(call: Call, row: pa.RecordBatch) -> FloatArray:
 def _numbers(call: Call, batch: pa.RecordBatch) -> FloatArray:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # one that a private row sets off would tell of it
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)  # half a number is none
         given = call.function(batch)
-    given = given.to_numpy(zero_copy_only=False) if hasattr(given, "to_pylist") else given
-    found = np.asarray(given, dtype=np.float64)
-    return found.reshape(batch.num_rows, call.size)
+        if isinstance(given, np.ma.MaskedArray):
+            given = given.astype(np.float64).filled(np.nan)
+        elif hasattr(given, "to_pylist"):
+            given = given.to_numpy(zero_copy_only=False)
+        found = np.asarray(given, dtype=np.float64)
+    rows = batch.num_rows
+    # In another shape numbers of one row would become those of others.
+    if found.shape != (rows, call.size) and (call.size > 1 or found.shape != (rows,)):
+        raise ValueError(f"it gives an array of the shape {found.shape} for {rows} rows")
+    return found.reshape(rows, call.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,12 @@ class FunctionMeasure:
             raise WorkloadError(
                 f"function: got a {type(self.function).__name__}, expected a callable that takes "
                 "a batch of rows (a pyarrow.RecordBatch) and gives a number for each."
+            )
+        named = isinstance(self.name, str) and self.name.isprintable() and self.name.strip()
+        if not named or len(self.name) > _LONGEST:
+            raise WorkloadError(
+                f"function: name: got {_short(self.name)}, expected one line of text of at most "
+                f"{_LONGEST} characters, as in name='net_income'."
             )
         check_bounds(self.lower, self.upper, "function")
         whole = isinstance(self.size, int) and not isinstance(self.size, bool)
@@ -206,7 +231,9 @@ class FunctionMeasure:
         batch = pa.table(columns).combine_chunks().to_batches()[0]
         try:
             together = _numbers(call, batch)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise WorkloadError(
                 f"function {self.name!r}: on {tried} synthetic rows it failed "
                 f"({type(error).__name__}: {error}). It takes a pyarrow.RecordBatch of "

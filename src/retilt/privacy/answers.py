@@ -21,6 +21,7 @@ from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
 from retilt.measures.guards import Guards
+from retilt.measures.partitions import TRUSTED
 from retilt.measures.queries import QuerySet
 from retilt.privacy.mechanism import MAX_SCALE
 from retilt.privacy.plan import Plan, plan_from_dict, read_json, table_frame, write_json
@@ -148,8 +149,23 @@ class Answers:
 
     @cached_property
     def dominated(self) -> NDArray[np.bool_]:
-        """(S,) statistics that noise dominates."""
-        return self.plan.queries.dominated(self.means, self.variances, self.common_noise)
+        """(S,) statistics that noise dominates.
+
+        What divides by the noisy row count does where that is not ten of its own standard
+        errors above zero. Ratios of two sums don't: they are the same whatever divides both.
+        """
+        queries, means = self.plan.queries, self.means
+        drowned = queries.dominated(means, self.variances, self.common_noise)
+        if not self.plan.counts_rows:
+            return drowned
+        count = self.values[-1] / self.steps[-1]
+        if count >= TRUSTED * self._deviation(-1):
+            return drowned
+        alone = np.zeros((queries.size, 0))
+        errors = queries.standard_errors(means, self.variances, alone)
+        halved = queries.standard_errors(2 * means, 4 * self.variances, alone)
+        ratios: NDArray[np.bool_] = np.isclose(errors, halved, rtol=1e-6, atol=0)
+        return drowned | ~ratios
 
     def errors_at(self, means: FloatArray) -> FloatArray:
         """(S,) standard errors of the statistics, linearised at (K,) ``means``."""
