@@ -118,7 +118,7 @@ def fit(
             "method: the paper's knows noisy answers only, and some of these have the standard "
             "error 0. Use the default method."
         )
-    guards = guards_of(keep, targets, table)
+    guards, left_out = guards_of(keep, targets, table)
     if paper is not None and guards is not None:
         raise InputError(
             "keep: guards belong to the default method; the paper's has none. Leave them out, or "
@@ -143,23 +143,24 @@ def fit(
         settings=settings,
         base_column=base_weights if isinstance(base_weights, str) else None,
         weighted=base_weights is not None,
-        shortfalls=candidates.shortfalls,
+        shortfalls=(*candidates.shortfalls, *left_out),
         fingerprint=candidates.fingerprint,
         guards=guards,
     )
 
 
-def guards_of(keep: Workload | None, targets: Targets, table: Table) -> Guards | None:
-    """The guards of a fit: those that are given, or else the plan's."""
+def guards_of(
+    keep: Workload | None, targets: Targets, table: Table
+) -> tuple[Guards | None, list[str]]:
+    """The guards of a fit, those that are given, or else the plan's; and what they leave out."""
     if keep is None:
-        return targets.guards
+        return targets.guards, []
     if not isinstance(keep, Workload) or keep.measures:
         raise InputError(
             "keep: expected guards alone, such as retilt.keep('marginals'); measures are part of "
             "the plan."
         )
-    guards, _ = resolve_guards(table, keep.guards, load_declared(targets.schema), targets.queries)
-    return guards
+    return resolve_guards(table, keep.guards, load_declared(targets.schema), targets.queries)
 
 
 def _fit_default(

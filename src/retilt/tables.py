@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from retilt.engines.base import Table
 from retilt.exceptions import WorkloadError
@@ -10,10 +12,31 @@ from retilt.measures.base import Feature, IntArray
 from retilt.schema.columns import Schema
 from retilt.schema.encode import check_type
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
-    """Every feature's column as integers, by the fixed policy."""
-    return {f: f.encode(table.cells, table.rows) for f in features}
+    """Every feature's column as integers, by the fixed policy.
+
+    A column that several features read is read once, and held until the last of them has it.
+    """
+    wanted = Counter(name for f in features for name in f.reads)
+    held: dict[str, pa.ChunkedArray] = {}
+
+    def read(name: str) -> pa.ChunkedArray:
+        if name not in held:
+            held[name] = table.cells(name)
+        return held[name]
+
+    encoded = {}
+    for feature in features:
+        encoded[feature] = feature.encode(read, table.rows)
+        for name in feature.reads:
+            wanted[name] -= 1
+            if not wanted[name]:
+                held.pop(name, None)
+    return encoded
 
 
 def require_columns(

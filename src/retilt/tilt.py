@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -302,6 +302,11 @@ class Tilt:
                 f"The weights gather on a few rows: they are worth {self.ess:,.1f} rows of "
                 f"{len(self.weights):,}."
             )
+        for block, where in zip(
+            self.answers.queries.blocks, self.answers.queries.positions, strict=True
+        ):
+            if _is_matrix(block):
+                notes += block.repairs(self.answers.means[where])
         if self.kept:
             notes.append(self._kept_in_words())
         return (*notes, *self.shortfalls)
@@ -503,13 +508,20 @@ def _correlations(solution: Solution, queries: Queries) -> list[Correlations]:
 
     found = []
     for block, where in zip(queries.blocks, queries.positions, strict=True):
-        if isinstance(block, MomentsBlock) and block.order == 2 and len(block.names) > 1:
+        if _is_matrix(block):
             before, target, after = (
-                block.correlations(means[where])
+                block.correlations(means[where], repaired=True)
                 for means in (solution.before, solution.answers, solution.after)
             )
             found.append(Correlations(block.names, before=before, target=target, after=after))
     return found
+
+
+def _is_matrix(block: object) -> TypeGuard[MomentsBlock]:
+    """Whether a block is asked for correlations of all its columns."""
+    if not isinstance(block, MomentsBlock) or block.reports == "regression":
+        return False
+    return block.order == 2 and len(block.names) > 1
 
 
 def _described(name: str, schema: Schema) -> dict[str, str]:

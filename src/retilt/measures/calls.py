@@ -20,6 +20,7 @@ import numpy as np
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, Read, Terms, Variable
 from retilt.measures.derived import check_bounds
+from retilt.measures.entries import short
 from retilt.measures.expressions import typed_cells
 from retilt.measures.moments import MomentsBlock
 from retilt.schema.columns import Column, Numeric, Schema
@@ -177,7 +178,7 @@ class FunctionMeasure:
         named = isinstance(self.name, str) and self.name.isprintable() and self.name.strip()
         if not named or len(self.name) > _LONGEST:
             raise WorkloadError(
-                f"function: name: got {_short(self.name)}, expected one line of text of at most "
+                f"function: name: got {short(self.name)}, expected one line of text of at most "
                 f"{_LONGEST} characters, as in name='net_income'."
             )
         check_bounds(self.lower, self.upper, "function")

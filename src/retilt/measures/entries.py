@@ -96,6 +96,21 @@ def read_fraction(entry: Mapping[str, Any], key: str) -> Fraction | None:
     return Fraction(above, below)
 
 
+def short(value: object) -> str:
+    """A value in a message: no longer than a line, however large or deep it is.
+
+    >>> short([1, [2]]), short(10**5000), short("age")
+    ('a list of 2', 'a very large number', "'age'")
+    """
+    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        kind = "an object" if isinstance(value, Mapping) else "a list"
+        return f"{kind} of {len(value):,}"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return "a very large number"
+    text = repr(value[:60] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a finite number and not true or false."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
