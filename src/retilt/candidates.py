@@ -99,8 +99,7 @@ class _Kept:
     @classmethod
     def of(cls, table: Table, guards: Guards, answers: Targets, base: FloatArray) -> _Kept:
         encoded = encode_guards(table, guards)
-        measured = {key for block in answers.queries.blocks for key in block.keys}
-        held = guards.held(measured)
+        held = guards.held(measured_keys(answers))
         weights = normalised(base)
         means = means_of(guards.queries.designs(encoded), weights)
         deviations = guards.deviations(means, float(1 / np.sum(weights**2)))
@@ -112,6 +111,11 @@ def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
     """The columns of guards, or a refusal of a table that can't have them."""
     check_table(table, guards.schema, "the synthetic table")
     return encode(table, guards.queries.features)
+
+
+def measured_keys(answers: Targets) -> set[str]:
+    """Identities of the queries that are answered, which no guard holds."""
+    return {key for block in answers.queries.blocks for key in block.keys}
 
 
 def means_of(designs: Sequence[Design], weights: FloatArray) -> FloatArray:

@@ -139,6 +139,7 @@ def fit(
         table=table,
         answers=targets,
         solution=solution,
+        base=candidates.problem.base,
         method="default" if paper is None else paper.name,
         settings=settings,
         base_column=base_weights if isinstance(base_weights, str) else None,

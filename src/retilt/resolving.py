@@ -9,9 +9,11 @@ import numpy as np
 
 from retilt.engines.base import Table
 from retilt.exceptions import SchemaError
-from retilt.measures.base import Binned, Measure, Read
+from retilt.measures.base import Binned, Measure, Read, Variable
+from retilt.measures.derived import Formula
+from retilt.measures.grouped import GroupedBlock
 from retilt.measures.guards import Everything, Guard, Guards
-from retilt.measures.linear import CellsBlock
+from retilt.measures.linear import CellsBlock, LinearBlock
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import Partition
@@ -86,13 +88,31 @@ def resolve_guards(
 
 def _determined(name: str, measured: Queries | None) -> bool:
     """Whether the measures tell a column's whole distribution: to keep it would contradict them."""
-    for block in measured.blocks if measured is not None else ():
-        table = block.table if isinstance(block, CellsBlock) else block
-        if isinstance(table, Partition):
-            if any(v.source is None and v.name == name for v in table.variables):
-                return True
-        elif isinstance(block, MomentsBlock) and any(
-            v.source is None and v.name == name and v.column.two_valued for v in block.variables
-        ):
-            return True
-    return False
+    blocks = measured.blocks if measured is not None else ()
+    return any(_tells(v, name) for block in blocks for v in _whole(block)) or any(
+        v.source is None and v.name == name for block in blocks for v in _tabulated(block)
+    )
+
+
+def _tabulated(block: object) -> tuple[Variable, ...]:
+    """Variables whose every cell is asked about, over all rows."""
+    if isinstance(block, GroupedBlock):
+        whole = block.partition if block.condition is None else None
+        return () if whole is None else whole.variables
+    table = block.table if isinstance(block, CellsBlock) else block
+    return table.variables if isinstance(table, Partition) else ()
+
+
+def _whole(block: object) -> tuple[Variable, ...]:
+    """Variables whose means over all rows are asked, one by one or group by group."""
+    if isinstance(block, GroupedBlock):
+        return () if block.condition is not None else block.variables
+    return block.variables if isinstance(block, (MomentsBlock, Partition, LinearBlock)) else ()
+
+
+def _tells(variable: Variable, name: str) -> bool:
+    """Whether the mean of a variable says all about a column: both have two values."""
+    if variable.source is None:
+        return variable.name == name and variable.column.two_valued
+    columns = variable.source.columns if isinstance(variable.source, Formula) else ()
+    return variable.column.two_valued and [(n, c.two_valued) for n, c in columns] == [(name, True)]

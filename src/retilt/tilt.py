@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.candidates import Candidates, base_of, encode_guards, means_of, targets_of
+from retilt.candidates import Candidates, encode_guards, means_of, measured_keys, targets_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError
@@ -41,6 +41,11 @@ _KEPT = (
     "The weights were left as they were: the statistics that were asked for agree with the "
     "answers as far as their noise can tell. A larger epsilon, fewer measures or tighter declared "
     "bounds would tell more."
+)
+_PULLED = (
+    "Some answers are not met: the guards (keep) pull back from them, or the synthetic rows cannot "
+    "reach them. Keep less or with wider tolerances, give more candidate rows from the generator, "
+    "declare bounds that fit the data, or leave out the measures that are named."
 )
 _HELD = (
     "The weights meet the exact statistics and move no more than that takes: the others, if any, "
@@ -88,6 +93,8 @@ class Tilt:
         What they were fitted to.
     solution
         Multipliers, path, status and certificate.
+    base
+        (rows,) the base weights.
     method
         ``"default"``, ``"paper"`` or ``"paper-exact"``.
     settings
@@ -105,6 +112,7 @@ class Tilt:
     table: Table
     answers: Targets
     solution: Solution
+    base: FloatArray
     method: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict)
     base_column: str | None = None
@@ -147,6 +155,8 @@ class Tilt:
         """What the status means and what to do."""
         if self.by_paper:
             return _PAPER_ADVICE[self.status]
+        if self.kept and self.status is Status.INFEASIBLE_MEASURES:
+            return _PULLED
         if not self._kept:
             return self.status.advice
         return _HELD if self.answers.exact.any() else _KEPT
@@ -193,18 +203,21 @@ class Tilt:
 
     @cached_property
     def kept(self) -> list[dict[str, Any]]:
-        """A row for each statistic of the guards: ``statistic``, ``before``, ``after``."""
+        """A row for each guarded statistic: ``statistic``, ``before``, ``after``.
+
+        None for those that only measured queries enter: they are meant to move.
+        """
         if self.guards is None:
             return []
         queries = self.guards.queries
         designs = queries.designs(encode_guards(self.table, self.guards))
-        base = base_of(self.table, self.base_column)
-        before, after = (
-            queries.evaluate(means_of(designs, w / w.sum())).tolist() for w in (base, self.weights)
-        )
+        first, last = (means_of(designs, w / w.sum()) for w in (self.base, self.weights))
+        before, after = queries.evaluate(first).tolist(), queries.evaluate(last).tolist()
+        free = self.guards.held_statistics(first, measured_keys(self.answers)).tolist()
         return [
             {"statistic": s, "before": b, "after": a}
-            for s, b, a in zip(queries.statistics, before, after, strict=True)
+            for s, b, a, f in zip(queries.statistics, before, after, free, strict=True)
+            if f
         ]
 
     @cached_property
@@ -639,6 +652,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         table=table,
         answers=answers,
         solution=solution,
+        base=candidates.problem.base,
         method=method,
         settings=settings,
         base_column=column,

@@ -21,6 +21,9 @@ from retilt.measures.partitions import Partition
 from retilt.measures.queries import QuerySet
 from retilt.schema.columns import Schema
 
+_FELT = 1e-6
+"""Part of a statistic's error from which on it is more than rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -95,6 +98,17 @@ class Guards:
                 free[:] = free.all()
             parts.append(free)
         return np.concatenate(parts)
+
+    def held_statistics(self, means: FloatArray, measured: Container[str]) -> NDArray[np.bool_]:
+        """(S,) which statistics a query that is held enters, at (K,) means of the table.
+
+        That is, noise of the held queries alone would show in them. All others are functions
+        of what is ``measured``, and meant to move.
+        """
+        none = np.zeros((len(means), 0))
+        whole = self.queries.standard_errors(means, np.ones(len(means)), none)
+        own = self.queries.standard_errors(means, self.held(measured).astype(np.float64), none)
+        return ~(own <= _FELT * whole)
 
     def deviations(self, means: FloatArray, ess: float) -> FloatArray:
         """(K,) tolerances, at (K,) means of a synthetic table worth ``ess`` rows.

@@ -163,8 +163,8 @@ class Answers:
             return drowned
         alone = np.zeros((queries.size, 0))
         errors = queries.standard_errors(means, self.variances, alone)
-        halved = queries.standard_errors(2 * means, 4 * self.variances, alone)
-        ratios: NDArray[np.bool_] = np.isclose(errors, halved, rtol=1e-6, atol=0)
+        doubled = queries.standard_errors(2 * means, 4 * self.variances, alone)
+        ratios: NDArray[np.bool_] = np.isclose(errors, doubled, rtol=1e-6, atol=0)
         return drowned | ~ratios
 
     def errors_at(self, means: FloatArray) -> FloatArray:

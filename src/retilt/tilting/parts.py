@@ -23,10 +23,10 @@ Mask = NDArray[np.bool_]
 _ROUNDING = 1e-13
 
 
-def chunks(rows: int, size: int = CHUNK) -> Iterator[slice]:
+def chunks(rows: int) -> Iterator[slice]:
     """Slices that cover the rows."""
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
+    for start in range(0, rows, CHUNK):
+        yield slice(start, min(start + CHUNK, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,16 @@ class ProductPart:
 
     def variances(self, weights: FloatArray, means: FloatArray) -> FloatArray:
         """Variances of the part's queries under weights."""
-        result: FloatArray = np.zeros(self.left.size)
-        # As many rows at a time as keep the values of all queries within some ten MiB.
-        for chunk in chunks(weights.size, max(64, 2 * CHUNK * 64 // self.left.size)):
-            values = np.empty((self.left.size, chunk.stop - chunk.start))
-            self.fill(values, chunk, means)
-            values *= values
-            result += values @ weights[chunk]
+        size = self.columns.shape[0]
+        fourth = np.zeros((size, size))
+        for chunk in chunks(weights.size):
+            squares = self.columns[:, chunk] ** 2
+            fourth += (squares * weights[chunk]) @ squares.T
+        products = (means - self.offset) / self.factor
+        squares = fourth[self.left, self.right]
+        # A difference of two sums: never quite zero, for what varies.
+        spread = np.maximum(squares - products**2, 1e-14 * squares)
+        result: FloatArray = self.factor**2 * spread
         return result
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
