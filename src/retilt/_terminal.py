@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_TABLE_ROWS = 40
 """Longer tables are cut in text, to the rows farthest from their targets; JSON has all."""
 
+_LONGEST_ERROR = 2_000
+"""Characters of an error's message: more is what a file holds, not what is wrong with it."""
+
 Row = Mapping[str, Any]
 
 
@@ -85,7 +88,8 @@ class Terminal:
 
     def error(self, kind: str, message: str, exit_code: int) -> None:
         """Print one line on standard error, and the same as JSON where that was asked for."""
-        line = " ".join(printable(message).split())
+        line = " ".join(printable(message[:_LONGEST_ERROR]).split())
+        line += " …" if len(message) > _LONGEST_ERROR else ""
         print(f"error: {line}", file=sys.stderr)
         if self.as_json:
             error = {"type": kind, "message": line, "exit_code": exit_code}

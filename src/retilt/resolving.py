@@ -17,6 +17,7 @@ from retilt.measures.linear import CellsBlock, LinearBlock
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import Partition
+from retilt.measures.workload import check_number
 from retilt.privacy.targets import Queries
 from retilt.schema.columns import Column, Datetime, Numeric, Schema
 from retilt.schema.declared import Declared
@@ -81,6 +82,7 @@ def resolve_guards(
             )
     if not named:
         return None, notes
+    check_number("guards", len(named))
     schema = Schema(columns)
     fixed = [replace(g, measure=with_edges(g.measure, schema, table.cells)) for g in named]
     return Guards(tuple(fixed), schema), notes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from retilt.engines.base import Table
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Feature, IntArray
+from retilt.measures.entries import listed
 from retilt.schema.columns import Schema
 from retilt.schema.encode import check_type
 
@@ -52,12 +53,12 @@ def require_columns(
     missing = [n for n in names if n not in table.names]
     if missing and private:
         raise WorkloadError(
-            f"{what} has no column {', '.join(map(repr, missing))}. Its columns need the plan's "
+            f"{what} has no column {listed(missing)}. Its columns need the plan's "
             "names (a CSV has them in its first line)."
         )
     if missing:
         raise WorkloadError(
-            f"{what} has no column {', '.join(map(repr, missing))}; "
+            f"{what} has no column {listed(missing)}; "
             f"it has {', '.join(map(repr, table.names))}."
         )
 

@@ -8,6 +8,7 @@ library's delta method.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 import retilt as rt
+from retilt.measures import distributions, grouped, rates, second_moments
 from retilt.measures.base import Block
 from retilt.measures.distributions import QuantileBlock
 from retilt.measures.grouped import GroupedBlock
@@ -42,7 +44,7 @@ STEP = 0.05
 It moves with the chance of a far tail, of which 2,000 draws hold a handful.
 """
 
-CUT = 0.05
+CUT = 0.02
 """Share of the draws that are cut off at the end of a range from which the spread is smaller."""
 
 # --- the table and what is asked of it ----------------------------------------------------
@@ -101,7 +103,7 @@ WORKLOAD = (
     + rt.share("age >= 75", by="race")
     + rt.query("age * hours / 10", 0, 600)
     + rt.cdf("age", [20, 35, 50, 65])
-    + rt.quantiles("age", [0.1, 0.5, 0.9], bins=20)
+    + rt.quantiles("age", [0.1, 0.5, 0.9], bins=40)
     + rt.quantiles("pay", [0.1, 0.5, 0.9], bins=20)
     + rt.function(halves, ["hours"], upper=10, size=2, name="halves")
 )
@@ -148,7 +150,7 @@ UNITS: dict[str, Any] = {
     "add-remove-person": rt.AddRemoveOnePerson("person", 2),
 }
 MECHANISMS = {"gaussian": 1e-6, "laplace": 0.0}
-BUDGETS = {"gaussian": (0.3, 12.0), "laplace": (1.0, 120.0)}
+BUDGETS = {"gaussian": (0.12, 3.0), "laplace": (0.3, 15.0)}
 """Epsilon for units of one row: from almost everything drowned to almost nothing."""
 
 
@@ -329,11 +331,12 @@ def strengths(answers: Answers, seed: int) -> dict[str, list[float]]:
 def table_of(result: Run) -> str:
     lines = [f"{'kind':24}{'statistic':48}{'predicted':>12}{'realised':>12}{'ratio':>8}  flagged"]
     realised = result.realised
+    with np.errstate(invalid="ignore"):  # undefined in some draw
+        ratios = realised / result.predicted
     for s, name in enumerate(result.names):
-        ratio = realised[s] / result.predicted[s]
         lines.append(
             f"{kind_of(name):24}{name[:46]:48}{result.predicted[s]:12.4g}{realised[s]:12.4g}"
-            f"{ratio:8.3f}  {result.flagged[s]:.0%}" + (" cut" if result.cut(s) > CUT else "")
+            f"{ratios[s]:8.3f}  {result.flagged[s]:.0%}" + (" cut" if result.cut(s) > CUT else "")
         )
     return "\n".join(lines)
 
@@ -377,14 +380,78 @@ def check_flags(result: Run, seed: int) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_error_bars_are_the_spread_of_2000_draws(unit: str, mechanism: str) -> None:
     held, drowned = set(), set()
+    many = UNITS[unit].max_rows  # the noise for persons is as many times larger
     for number, epsilon in enumerate(BUDGETS[mechanism]):
-        many = UNITS[unit].max_rows  # the noise for persons is as many times larger
+        number += 2 * [*itertools.product(UNITS, MECHANISMS)].index((unit, mechanism))
         result = run(make_plan(unit, mechanism, epsilon * many), TABLE, seed=number)
         print(f"\n{unit}, {mechanism}, epsilon {epsilon * many:g}\n{table_of(result)}")
         spread = check_spread(result)
         held |= spread[0]
         drowned |= spread[1]
-        check_flags(result, seed=10 + number)
+        check_flags(result, seed=100 + number)
     every = set(KINDS.values())
     assert held == every
     assert drowned == every - LINEAR
+
+
+# --- the row count --------------------------------------------------------------------------
+
+FEW = people(1_000, seed=3)
+COUNTED = (
+    rt.moments(["age", "sex"])
+    + rt.marginal(["sex"])
+    + rt.cdf("age", [40])
+    + rt.share("age >= 50")
+    + rt.share("age >= 50", by="sex")
+)
+
+
+def counted_plan(budget: Any, times: float) -> Plan:
+    """A plan whose row count is ``times`` its noise."""
+    asked = {"rho": budget.rho} if isinstance(budget, rt.ZCDP) else {"epsilon": budget.epsilon}
+    delta = {} if isinstance(budget, rt.ZCDP) else {"delta": 0.0}
+    plan = rt.plan(FEW, COUNTED, **asked, **delta, unit="add-remove", schema=BOUNDS)
+    noise = plan.noise
+    more = times * noise.deviation_per_scale * noise.scales[-1] / noise.steps[-1] / FEW.num_rows
+    louder = rt.PureDP(more) if "epsilon" in asked else rt.ZCDP(more**2)
+    return replace(plan, budget=louder)
+
+
+@pytest.mark.parametrize("budget", [rt.ZCDP(1.0), rt.PureDP(1.0)])
+def test_a_row_count_that_drowns_takes_all_along(budget: Any) -> None:
+    for times, drowned in ((10.5, False), (9.5, True), (0.1, True)):
+        plan = counted_plan(budget, times)
+        exact = make_answers(plan, exact_sums(FEW, plan), private=False)
+        flags = {row["statistic"]: bool(row["flag"]) for row in exact.statistics_table()}
+        assert {flag for name, flag in flags.items() if kind_of(name) in LINEAR} == {drowned}
+        assert all(flags.values()) is drowned
+
+
+@pytest.mark.noise
+@pytest.mark.parametrize("budget", [rt.ZCDP(1.0), rt.PureDP(1.0)])
+def test_error_bars_where_the_row_count_is_just_loud_enough(budget: Any) -> None:
+    plan = counted_plan(budget, 12.0)
+    result = run(plan, FEW, seed=5)
+    print(f"\n{table_of(result)}")
+    held, _ = check_spread(result)
+    assert held >= {"mean", "cell", "cdf", "share"}
+
+
+# --- the checks themselves ------------------------------------------------------------------
+
+
+@pytest.mark.noise
+def test_the_checks_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(make_plan("replace-one", "gaussian", 0.3), TABLE, seed=50)
+    check_spread(result)
+    check_flags(result, seed=51)
+    for factor in (0.85, 1.2):
+        with pytest.raises(AssertionError, match=r"predicted"):
+            check_spread(replace(result, predicted=factor * result.predicted))
+    for module in (second_moments, grouped, rates, distributions):
+        for trusted, noticed in ((0.0, "is not flagged"), (1000.0, "is flagged")):
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "TRUSTED", trusted)
+                other = replace(result, exact=replace(result.exact))
+                with pytest.raises(AssertionError, match=noticed):
+                    check_flags(other, seed=51)

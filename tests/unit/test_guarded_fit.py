@@ -123,6 +123,61 @@ def test_denoised_answers_and_guards_go_together() -> None:
     assert moved(rt.fit(SYNTHETIC, answers, denoise="qp")) < 0.01
 
 
+@pytest.mark.parametrize(
+    "measure",
+    [
+        rt.share("c = 'hi'"),
+        rt.share("a > 5", by="c"),
+        rt.means("a", by="c"),
+        rt.correlation(["a", "c"]),
+    ],
+)
+def test_a_column_that_a_measure_tells_all_about_is_not_kept(measure: rt.Workload) -> None:
+    guards = make(measure + rt.keep("marginals")).guards
+    assert guards is not None
+    assert ("c",) not in [g.measure.columns for g in guards.guards]
+
+
+@pytest.mark.parametrize(
+    "measure", [rt.share("a > 5"), rt.means("a", where="c = 'hi'"), rt.share("c = 'hi' AND a > 5")]
+)
+def test_a_column_that_a_measure_tells_something_about_is_kept(measure: rt.Workload) -> None:
+    guards = make(measure + rt.keep("marginals")).guards
+    assert guards is not None
+    assert [g.measure.columns for g in guards.guards] == [("a",), ("b",), ("c",)]
+
+
+def test_a_share_far_off_is_met_beside_guards() -> None:
+    other = REAL.assign(c=np.where(np.arange(len(REAL)) % 10 < 8, "hi", "lo"))
+    plan = make(rt.share("c = 'hi'") + rt.keep("marginals"))
+    tilt = rt.fit(SYNTHETIC, insecure_measure(other, plan, rng=np.random.default_rng(0)))
+    assert tilt.exit_code == 0
+    assert tilt.statistics_table()[0]["after"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_kept_is_told_from_the_base_weights(tmp_path: Path) -> None:
+    base = np.where(SYNTHETIC["c"] == "hi", 3.0, 1.0)
+    answers = answered(make(WORKLOAD + rt.keep(rt.marginals(["c"]), 1e-4)))
+    tilt = rt.fit(SYNTHETIC, answers, base_weights=base)
+    assert tilt.kept[0]["before"] == pytest.approx(np.average(SYNTHETIC["c"] == "hi", weights=base))
+    assert moved(tilt) < 1e-3
+    tilt.save(tmp_path / "tilt.json")
+    assert rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC, base_weights=base).kept == tilt.kept
+
+
+def test_statistics_of_measured_queries_alone_are_not_told_as_kept() -> None:
+    tilt = rt.fit(SYNTHETIC, answered(make(WORKLOAD + rt.keep(rt.correlation(["a", "b", "c"])))))
+    assert [row["statistic"] for row in tilt.kept] == ["corr(a, c)", "corr(b, c)"]
+
+
+def test_where_guards_hold_answers_back_the_advice_says_so() -> None:
+    other = REAL.assign(c=np.where(np.arange(len(REAL)) % 10 < 8, "hi", "lo"))
+    plan = make(rt.share("c = 'hi'") + rt.keep(rt.marginals(["c"]), 1e-6))
+    tilt = rt.fit(SYNTHETIC, insecure_measure(other, plan, rng=np.random.default_rng(0)))
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert "guards (keep) pull back" in tilt.advice
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["aim-eps1-seed0", "mst-eps3-seed0"])
 def test_mushroom_keeps_its_marginals(

@@ -128,7 +128,7 @@ def _numbers(call: Call, batch: pa.RecordBatch) -> FloatArray:
         warnings.simplefilter("error", np.exceptions.ComplexWarning)  # half a number is none
         given = call.function(batch)
         if isinstance(given, np.ma.MaskedArray):
-            given = given.astype(np.float64).filled(np.nan)
+            given = np.ma.filled(given.astype(np.float64), np.nan)
         elif hasattr(given, "to_pylist"):
             given = given.to_numpy(zero_copy_only=False)
         found = np.asarray(given, dtype=np.float64)
@@ -240,16 +240,15 @@ class FunctionMeasure:
                 f"({type(error).__name__}: {error}). It takes a pyarrow.RecordBatch of "
                 f"{', '.join(self.columns)} and gives ({self.size} for) each row a number."
             ) from None
-        backwards = _batch_outputs(call, batch.take(pa.array(np.arange(tried)[::-1].copy())))[::-1]
-        alone = np.concatenate(
-            [_row_outputs(call, batch.slice(i, 1)).reshape(1, -1) for i in range(tried)]
-        )
-        for other in (backwards, alone):
-            if not np.allclose(together, other, rtol=1e-9, atol=1e-12, equal_nan=True):
-                raise WorkloadError(
-                    f"function {self.name!r}: its numbers for a row depend on the other rows. A "
-                    "measure is a function of one row: use no mean, rank or state over the batch."
-                )
+        gaps = _with_gaps(batch)
+        if not (
+            _row_by_row(call, batch, together)
+            and _row_by_row(call, gaps, _batch_outputs(call, gaps))
+        ):
+            raise WorkloadError(
+                f"function {self.name!r}: its numbers for a row depend on the other rows. A "
+                "measure is a function of one row: use no mean, rank or state over the batch."
+            )
 
     def to_dict(self) -> NoReturn:
         """Refuse: Python code can't be saved."""
@@ -257,6 +256,34 @@ class FunctionMeasure:
             f"function {self.name!r}: a plan with a Python callable can't be saved. Measure it in "
             "the same program, or write the formula in SQL: retilt.query(...)."
         )
+
+
+def _with_gaps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with rows of nulls after it, in each column and in all: any table can have them."""
+    import pyarrow as pa
+
+    width = batch.num_columns
+    columns = []
+    for own in range(width):
+        rows = [None if gap in (own, width) else 0 for gap in range(width + 1)]
+        places = pa.array([*range(batch.num_rows), *rows], pa.int64())
+        columns.append(batch.column(own).take(places))
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _row_by_row(call: Call, batch: pa.RecordBatch, together: FloatArray) -> bool:
+    """Whether a batch's numbers are the same in another order and one by one."""
+    import pyarrow as pa
+
+    rows = batch.num_rows
+    backwards = _batch_outputs(call, batch.take(pa.array(np.arange(rows)[::-1].copy())))[::-1]
+    alone = np.concatenate(
+        [_row_outputs(call, batch.slice(i, 1)).reshape(1, -1) for i in range(rows)]
+    )
+    return all(
+        np.allclose(together, other, rtol=1e-9, atol=1e-12, equal_nan=True)
+        for other in (backwards, alone)
+    )
 
 
 def check_callables(measures: tuple[Any, ...], schema: Schema, read: Read, rows: int) -> None:

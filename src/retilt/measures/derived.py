@@ -9,18 +9,23 @@ table can raise an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Read, Variable
+from retilt.measures.entries import is_number, short
 from retilt.measures.expressions import Expression, check, evaluate
 from retilt.schema.columns import Boolean, Column, Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+LARGEST = 1e100
+"""Numbers beyond are not computed with: their squares may overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +87,38 @@ def number(expression: Expression, schema: Schema, *, lower: float, upper: float
 
 
 def _formula(expression: Expression, schema: Schema, missing: float) -> Formula:
-    check(expression, schema)
-    columns = tuple((name, schema[name]) for name in expression.columns)
+    # A column that the schema lacks is what the check will say.
+    columns = tuple((name, schema[name]) for name in expression.columns if name in schema)
+    return _checked(expression, columns, missing)
+
+
+@lru_cache(maxsize=1024)  # a plan binds its measures several times, and checking takes a while
+def _checked(
+    expression: Expression, columns: tuple[tuple[str, Column], ...], missing: float
+) -> Formula:
+    check(expression, Schema(dict(columns)))
     return Formula(expression, columns, missing)
 
 
 def check_bounds(lower: object, upper: object, what: str) -> None:
     """Refuse bounds that are no finite numbers, or not ascending."""
     for side, bound in (("lower", lower), ("upper", upper)):
-        good = isinstance(bound, (int, float)) and not isinstance(bound, bool)
-        if not good or not isfinite(bound):  # type: ignore[arg-type]
-            raise WorkloadError(f"{what}: {side}: got {bound!r}, expected a finite number.")
+        if not is_number(bound):
+            raise WorkloadError(f"{what}: {side}: got {short(bound)}, expected a finite number.")
     if not lower < upper:  # type: ignore[operator]
         raise WorkloadError(
-            f"{what}: lower and upper: got {lower!r} and {upper!r}, expected lower < upper."
+            f"{what}: lower and upper: got {short(lower)} and {short(upper)}, expected lower < "
+            "upper."
+        )
+    check_span(float(lower), float(upper), what)  # type: ignore[arg-type]
+
+
+def check_span(lower: float, upper: float, what: str) -> None:
+    """Refuse bounds whose squares, or those of their difference, are beyond floats."""
+    largest, span = max(abs(lower), abs(upper)), upper - lower
+    if not (largest <= LARGEST and span >= 1 / LARGEST):
+        raise WorkloadError(
+            f"{what}: the bounds {lower!r} and {upper!r} are too large, or too close together, "
+            f"to compute with: numbers of at most {LARGEST:g} in size and {1 / LARGEST:g} apart "
+            "are allowed. Use another unit."
         )

@@ -8,6 +8,7 @@ cumulative ones (L2 sqrt m). The sums over bins cost some accuracy back, but nev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -19,11 +20,13 @@ from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, IntArray, Terms, Variable
 from retilt.measures.entries import (
     is_number,
+    listed,
     read_edges,
     read_names,
     read_numbers,
     read_weight,
     reading,
+    short,
 )
 from retilt.measures.partitions import (
     TRUSTED,
@@ -244,7 +247,7 @@ class Quantiles:
         good = 1 <= len(asked) <= MAX_THRESHOLDS and ascending(asked)
         if not good or not 0 < asked[0] <= asked[-1] < 1:
             raise WorkloadError(
-                f"quantiles of {self.column!r}: got the probabilities {self.probabilities!r}, "
+                f"quantiles of {self.column!r}: got the probabilities {short(asked)}, "
                 f"expected 1 to {MAX_THRESHOLDS:,} ascending numbers above 0 and below 1."
             )
         object.__setattr__(self, "probabilities", tuple(map(float, asked)))
@@ -518,14 +521,12 @@ def _threshold(given: object) -> Threshold:
     if is_number(given):
         return float(given)  # type: ignore[arg-type]
     if isinstance(given, date):  # a datetime is one
-        return _iso(datetime.fromisoformat(given.isoformat()))
+        given = given.isoformat()
     if isinstance(given, str):
-        try:
+        with suppress(ValueError, OverflowError):  # in UTC it may be before the year 1
             return _iso(datetime.fromisoformat(given))
-        except ValueError:
-            pass
     raise WorkloadError(
-        f"thresholds: got {given!r}, expected a finite number, or a date such as '2020-07-01'."
+        f"thresholds: got {short(given)}, expected a finite number, or a date such as '2020-07-01'."
     )
 
 
@@ -544,7 +545,7 @@ def _in_units(
     kind, spoken = (str, "dates") if isinstance(column, Datetime) else (float, "numbers")
     if not all(isinstance(t, kind) for t in thresholds):
         raise WorkloadError(
-            f"cdf of {name!r}: got the thresholds {', '.join(map(_spoken, thresholds))}; for this "
+            f"cdf of {name!r}: got the thresholds {listed(thresholds, _spoken)}; for this "
             f"column they must be {spoken}."
         )
     values = tuple(
@@ -554,7 +555,7 @@ def _in_units(
     low, high = limits(column)
     if not ascending(values) or values[0] < low or values[-1] > high:
         raise WorkloadError(
-            f"cdf of {name!r}: got the thresholds {', '.join(map(_spoken, thresholds))}, expected "
+            f"cdf of {name!r}: got the thresholds {listed(thresholds, _spoken)}, expected "
             f"ascending ones from {column.lower} to {column.upper}, its bounds."
         )
     return values
@@ -564,8 +565,8 @@ def _spoken(threshold: Threshold) -> str:
     """A threshold in full: two that differ read differently."""
     if isinstance(threshold, str):
         return threshold
-    short = f"{threshold:.15g}"
-    return short if float(short) == threshold else repr(threshold)
+    text = f"{threshold:.15g}"
+    return text if float(text) == threshold else repr(threshold)
 
 
 def _fine_edges(column: Numeric | Datetime, values: FloatArray, bins: int) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from math import isfinite
@@ -17,6 +17,14 @@ _ENVELOPE = frozenset(("kind", "weight", "scale"))
 _FRACTION = re.compile(r"([0-9]{1,50})(?:/([0-9]{1,50}))?")
 _LARGEST = 2**40
 
+_NAMED = 5
+"""How many of many names a message says."""
+
+_LINE = 60
+"""Characters that a message says of a value."""
+
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
 
 @contextmanager
 def reading(kind: str, entry: Mapping[str, Any], fields: Collection[str]) -> Iterator[None]:
@@ -26,11 +34,11 @@ def reading(kind: str, entry: Mapping[str, Any], fields: Collection[str]) -> Ite
     ...     pass
     Traceback (most recent call last):
         ...
-    retilt.exceptions.FormatError: measure 'query': keys missing or unknown: upper.
+    retilt.exceptions.FormatError: measure 'query': keys missing or unknown: 'upper'.
     """
     odd = sorted((set(entry) - _ENVELOPE) ^ set(fields))
     if odd:
-        raise FormatError(f"measure {kind!r}: keys missing or unknown: {', '.join(odd)}.")
+        raise FormatError(f"measure {kind!r}: keys missing or unknown: {listed(odd)}.")
     try:
         yield
     except InputError as error:
@@ -43,7 +51,7 @@ def read_weight(entry: Mapping[str, Any]) -> float:
     """The importance of an entry; 1 where it has none."""
     weight = entry.get("weight", 1.0)
     if not is_number(weight) or weight <= 0:
-        raise FormatError(f"weight: got {weight!r}, expected a number above 0.")
+        raise FormatError(f"weight: got {short(weight)}, expected a number above 0.")
     return float(weight)
 
 
@@ -60,7 +68,7 @@ def read_text(entry: Mapping[str, Any], key: str) -> str:
     """A text."""
     text = entry[key]
     if not isinstance(text, str):
-        raise FormatError(f"{key}: got {text!r}, expected text.")
+        raise FormatError(f"{key}: got {short(text)}, expected text.")
     return text
 
 
@@ -99,16 +107,30 @@ def read_fraction(entry: Mapping[str, Any], key: str) -> Fraction | None:
 def short(value: object) -> str:
     """A value in a message: no longer than a line, however large or deep it is.
 
-    >>> short([1, [2]]), short(10**5000), short("age")
-    ('a list of 2', 'a very large number', "'age'")
+    >>> short([1, "a"]), short([[]]), short(10**5000)
+    ("[1, 'a']", 'a list of 1', 'a very large number')
     """
-    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
-        kind = "an object" if isinstance(value, Mapping) else "a list"
-        return f"{kind} of {len(value):,}"
+    if isinstance(value, (list, tuple)):
+        flat = len(value) <= _NAMED and not any(isinstance(v, _CONTAINERS) for v in value)
+        text = f"[{', '.join(map(short, value))}]" if flat else ""
+        return text if 0 < len(text) <= _LINE else f"a list of {len(value):,}"
+    if isinstance(value, _CONTAINERS):
+        return f"an object of {len(value):,}"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return "a very large number"
-    text = repr(value[:60] if isinstance(value, (str, bytes)) else value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = repr(value[:_LINE] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= _LINE else text[: _LINE - 3] + "..."
+
+
+def listed(names: Iterable[Any], say: Callable[[Any], str] = short) -> str:
+    """Names in a message, the first few of many.
+
+    >>> listed("abcdefg")
+    "'a', 'b', 'c', 'd', 'e' and 2 more"
+    """
+    every = list(names)
+    more = f" and {len(every) - _NAMED:,} more" if len(every) > _NAMED else ""
+    return ", ".join(map(say, every[:_NAMED])) + more
 
 
 def is_number(value: object) -> bool:

@@ -12,12 +12,13 @@ from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures import workload as make
 from retilt.measures.base import Measure
 from retilt.measures.distributions import Cdf, Quantiles
+from retilt.measures.entries import listed, short
 from retilt.measures.guards import Guard, Guards
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
 from retilt.measures.rates import Share
 from retilt.measures.scalars import Query
-from retilt.measures.workload import Workload
+from retilt.measures.workload import Workload, check_number
 from retilt.schema.formats import schema_from_dict, schema_to_dict
 
 _MAKERS: dict[str, Callable[..., Workload]] = {
@@ -66,7 +67,7 @@ def load_workload(path: str | Path) -> Workload:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise WorkloadError(f"workload file {path}: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of bytes that are no text, and of endless integers
         raise WorkloadError(f"workload file {path} is not TOML: {error}.") from None
     except RecursionError:
         raise WorkloadError(f"workload file {path}: nested too deeply.") from None
@@ -88,7 +89,7 @@ def workload_from_dict(content: Mapping[str, object]) -> Workload:
     if unknown or not lists or not (entries or guards):
         raise WorkloadError(
             "expected [[measures]] and [[keep]] tables and nothing else"
-            + (f", got {', '.join(sorted(unknown))}." if unknown else ", got none.")
+            + (f", got {listed(sorted(unknown))}." if unknown else ", got none.")
         )
     workload = Workload()
     for what, tables, build in (
@@ -96,6 +97,7 @@ def workload_from_dict(content: Mapping[str, object]) -> Workload:
         ("keep", guards, _guard_of),
     ):
         assert isinstance(tables, list)
+        check_number(f"{what} tables", len(tables))
         for number, entry in enumerate(tables, 1):
             try:
                 workload += build(entry)
@@ -105,16 +107,16 @@ def workload_from_dict(content: Mapping[str, object]) -> Workload:
 
 
 def _measure_of(entry: object) -> Workload:
-    if not isinstance(entry, Mapping) or entry.get("kind") not in _MAKERS:
-        got = entry.get("kind") if isinstance(entry, Mapping) else entry
-        raise WorkloadError(f"kind: got {got!r}, expected one of {', '.join(_MAKERS)}.")
-    kind = str(entry["kind"])
+    got = entry.get("kind") if isinstance(entry, Mapping) else entry
+    if not isinstance(entry, Mapping) or not isinstance(got, str) or got not in _MAKERS:
+        raise WorkloadError(f"kind: got {short(got)}, expected one of {', '.join(_MAKERS)}.")
+    kind = got
     options = {str(k): v for k, v in entry.items() if k != "kind"}
     allowed = signature(_MAKERS[kind]).parameters
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise WorkloadError(
-            f"{kind}: unknown {', '.join(unknown)}; allowed are {', '.join(sorted(allowed))}."
+            f"{kind}: unknown {listed(unknown)}; allowed are {', '.join(sorted(allowed))}."
         )
     missing = [n for n, p in allowed.items() if p.default is Parameter.empty and n not in options]
     if missing:
@@ -127,7 +129,7 @@ def _measure_of(entry: object) -> Workload:
 
 def _guard_of(entry: object) -> Workload:
     if not isinstance(entry, Mapping):
-        raise WorkloadError(f"got {entry!r}, expected a table.")
+        raise WorkloadError(f"got {short(entry)}, expected a table.")
     options = {k: v for k, v in entry.items() if k != "tolerance"}
     tolerance = entry.get("tolerance")
     if options == {"kind": "marginals"}:
@@ -155,7 +157,7 @@ def measure_from_dict(entry: Mapping[str, Any]) -> Measure:
         raise FormatError("measures: expected objects.")
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in _CLASSES:
-        raise FormatError(f"kind: got {kind!r}, expected one of {', '.join(_CLASSES)}.")
+        raise FormatError(f"kind: got {short(kind)}, expected one of {', '.join(_CLASSES)}.")
     if "weight" not in entry:
         raise FormatError(f"measure {kind!r}: weight is missing.")
     try:
@@ -187,6 +189,7 @@ def guards_from_dict(content: object) -> Guards | None:
         raise FormatError("guards: expected null or an object of schema and measures.")
     if not isinstance(content["measures"], list) or not content["measures"]:
         raise FormatError("guards: expected at least one measure.")
+    check_number("guards", len(content["measures"]))
     guards = []
     for entry in content["measures"]:
         if not isinstance(entry, Mapping) or "tolerance" not in entry:

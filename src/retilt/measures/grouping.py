@@ -11,17 +11,20 @@ from typing import Any, Self
 
 from retilt.exceptions import FormatError, WorkloadError
 from retilt.measures.base import FloatArray, Terms, Variable
+from retilt.measures.derived import check_span
 from retilt.measures.entries import (
+    listed,
     read_edges,
     read_fraction,
     read_names,
     read_text,
+    short,
 )
 from retilt.measures.expressions import parse_predicate
 from retilt.measures.grouped import GroupedBlock, bind_groups
 from retilt.measures.partitions import DEFAULT_BINS, Bins, check_all_bins, fix_edges
 from retilt.measures.second_moments import Reports
-from retilt.schema.columns import MAX_LEVELS, Schema
+from retilt.schema.columns import MAX_LEVELS, Numeric, Schema
 
 LEAST_LOUDNESS = Fraction(1, 1024)
 """Far below any useful alpha, and far enough above 0 that beta is not rounded down to 0."""
@@ -72,12 +75,12 @@ class GroupedMeasure(ABC):
         good = isinstance(self.by, tuple) and all(isinstance(n, str) for n in self.by)
         if not good or len(set(self.by)) != len(self.by):
             raise WorkloadError(
-                f"by: got {self.by!r}, expected distinct column names such as ('sex',)."
+                f"by: got {short(self.by)}, expected distinct column names such as ('sex',)."
             )
         both = [n for n in self.by if n in self.of]
         if both:
             raise WorkloadError(
-                f"by: {', '.join(map(repr, both))} stands among the columns, too, but hardly "
+                f"by: {listed(both)} stands among the columns, too, but hardly "
                 "varies within its own groups. Name it once."
             )
         if self.where is not None:
@@ -129,22 +132,27 @@ class GroupedMeasure(ABC):
         Raises
         ------
         WorkloadError
-            Fewer than ``least`` vary, or one has too many categories for exact sums.
+            Fewer than ``least`` vary, one has too many categories for exact sums, or bounds beyond
+            what can be computed with.
         """
         names = tuple(n for n in self.of if schema[n].levels > 0)
         if len(names) < least:
             raise WorkloadError(
-                f"{self.kind} of {', '.join(map(repr, self.of))}: too few columns vary. "
+                f"{self.kind} of {listed(self.of)}: too few columns vary. "
                 "The schema makes the others constant (one category, or lower = upper). "
                 "Name other columns or declare wider bounds."
             )
         crowded = [n for n in names if schema[n].levels > MAX_LEVELS]
         if crowded:
             raise WorkloadError(
-                f"{self.kind}: {', '.join(map(repr, crowded))} has more than {MAX_LEVELS + 1:,} "
+                f"{self.kind}: {listed(crowded)} has more than {MAX_LEVELS + 1:,} "
                 "categories, beyond which sums of products are not exact. Leave it out, or "
                 "declare it as numeric or with fewer categories."
             )
+        for name in names:
+            column = schema[name]
+            if isinstance(column, Numeric):
+                check_span(float(column.lower), float(column.upper), f"{self.kind}: {name!r}")
         return tuple(Variable(n, schema[n]) for n in names)
 
     def group_block(

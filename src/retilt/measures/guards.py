@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, Measure, Terms
+from retilt.measures.entries import is_number, short
 from retilt.measures.partitions import Partition
 from retilt.measures.queries import QuerySet
 from retilt.schema.columns import Schema
@@ -46,11 +47,10 @@ class Guard:
         tolerance = self.tolerance
         if tolerance is None:
             return
-        number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
-        if not number or not isfinite(tolerance) or tolerance <= 0:
+        if not is_number(tolerance) or tolerance <= 0:
             raise WorkloadError(
-                f"keep: tolerance: got {tolerance!r}, expected a finite number above 0, such as "
-                "0.001 (a tenth of a per cent of the rows in each cell)."
+                f"keep: tolerance: got {short(tolerance)}, expected a finite number above 0, such "
+                "as 0.001 (a tenth of a per cent of the rows in each cell)."
             )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.measures.base import FloatArray, IntArray, Terms, Variable
-from retilt.measures.entries import read_edges, read_names, read_weight, reading
+from retilt.measures.entries import listed, read_edges, read_names, read_weight, reading
 from retilt.measures.partitions import (
     DEFAULT_BINS,
     Bins,
@@ -79,7 +79,7 @@ class Marginal:
             relation=terms.relation,
             known_total=not terms.counted,
         )
-        check_cells(block, f"marginal of {', '.join(map(repr, self.columns))}")
+        check_cells(block, f"marginal of {listed(self.columns)}")
         return block
 
     def to_dict(self) -> dict[str, Any]:

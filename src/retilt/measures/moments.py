@@ -37,7 +37,7 @@ from retilt.measures.base import (
     Terms,
     Variable,
 )
-from retilt.measures.entries import read_fraction, read_names, read_weight, reading
+from retilt.measures.entries import read_fraction, read_names, read_weight, reading, short
 from retilt.measures.grouped import GroupedBlock
 from retilt.measures.grouping import GROUP_FIELDS, GroupedMeasure, read_groups, written
 from retilt.measures.moment_bounds import (
@@ -121,10 +121,11 @@ class Moments(GroupedMeasure):
     def __post_init__(self) -> None:
         GroupedMeasure.__post_init__(self)  # super() does not work in a class with slots
         if type(self.order) is not int or self.order not in (1, 2):
-            raise WorkloadError(f"order: got {self.order!r}, expected 1 or 2.")
+            raise WorkloadError(f"order: got {short(self.order)}, expected 1 or 2.")
         if self.statistics not in ("moments", "correlation", "regression"):
             raise WorkloadError(
-                f"statistics: got {self.statistics!r}, expected moments, correlation or regression."
+                f"statistics: got {short(self.statistics)}, expected moments, correlation or "
+                "regression."
             )
         if self.statistics == "moments":
             return

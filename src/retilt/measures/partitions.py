@@ -34,7 +34,7 @@ from retilt.measures.base import (
     Variable,
     label,
 )
-from retilt.measures.entries import is_number
+from retilt.measures.entries import is_number, listed, short
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import limits
 
@@ -343,9 +343,7 @@ def check_all_bins(
     check_bins(", ".join(names), default)
     for name, asked in bins.items():
         if name not in names:
-            raise WorkloadError(
-                f"bins: {name!r} is not a column of this table ({', '.join(map(repr, names))})."
-            )
+            raise WorkloadError(f"bins: {name!r} is not a column of this table ({listed(names)}).")
         check_bins(name, asked)
     for name, inner in (edges or {}).items():
         check_bins(name, tuple(inner))
@@ -355,11 +353,18 @@ def check_bins(name: str, bins: object) -> None:
     """Refuse what is neither a number of bins nor ascending inner edges."""
     if isinstance(bins, int) and not isinstance(bins, bool):
         if not 1 <= bins <= 1000:
-            raise WorkloadError(f"bins of {name!r}: got {bins}, expected 1 to 1000 or inner edges.")
+            raise WorkloadError(
+                f"bins of {name!r}: got {short(bins)}, expected 1 to 1000 or inner edges."
+            )
         return
+    if isinstance(bins, tuple) and len(bins) >= MAX_CELLS:
+        raise WorkloadError(
+            f"bins of {name!r}: got {len(bins):,} edges, allowed are {MAX_CELLS - 1:,}."
+        )
     if not (isinstance(bins, tuple) and ascending(bins)):
         raise WorkloadError(
-            f"bins of {name!r}: got {bins!r}, expected a number of bins or ascending inner edges."
+            f"bins of {name!r}: got {short(bins)}, expected a number of bins or ascending inner "
+            "edges."
         )
 
 

@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, IntArray, Terms, Variable
 from retilt.measures.derived import predicate
-from retilt.measures.entries import read_edges, read_names, read_text, read_weight, reading
+from retilt.measures.entries import (
+    listed,
+    read_edges,
+    read_names,
+    read_text,
+    read_weight,
+    reading,
+    short,
+)
 from retilt.measures.expressions import parse_predicate
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import (
@@ -74,7 +82,7 @@ class Share:
         good = isinstance(self.by, tuple) and all(isinstance(n, str) for n in self.by)
         if not good or len(set(self.by)) != len(self.by):
             raise WorkloadError(
-                f"share: by: got {self.by!r}, expected distinct column names such as ('sex',)."
+                f"share: by: got {short(self.by)}, expected distinct column names such as ('sex',)."
             )
         object.__setattr__(self, "bins", MappingProxyType(dict(self.bins)))
         if self.edges is not None:
@@ -112,7 +120,7 @@ class Share:
             relation=terms.relation,
             known_total=not terms.counted,
         )
-        check_cells(block, f"share by {', '.join(map(repr, self.by))}")
+        check_cells(block, f"share by {listed(self.by)}")
         return block
 
     def to_dict(self) -> dict[str, Any]:

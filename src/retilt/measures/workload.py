@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import isfinite
+from math import comb
 from typing import Any, Literal, TypeAlias
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Measure
 from retilt.measures.calls import FunctionMeasure
 from retilt.measures.distributions import QUARTILES, Cdf, Quantiles
+from retilt.measures.entries import is_number, listed, short
 from retilt.measures.guards import Everything, Guard
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
@@ -20,6 +22,9 @@ from retilt.measures.scalars import Query
 
 BinsByColumn: TypeAlias = int | Mapping[str, int | Sequence[float]]
 """A number of quantile bins for every numeric column, or by column a number or inner edges."""
+
+MAX_MEASURES = 5_000
+"""Measures, and guards, of one workload: all pairs of a hundred columns are not quite as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class Workload:
     measures: tuple[Measure, ...] = ()
     guards: tuple[Guard | Everything, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_number("measures", len(self.measures))
+        check_number("guards", len(self.guards))
+
     def __add__(self, other: Workload) -> Workload:
         if not isinstance(other, Workload):
             return NotImplemented
@@ -47,6 +56,15 @@ class Workload:
     def columns(self) -> tuple[str, ...]:
         """Every column that a measure reads, in order of first mention; guards apart."""
         return tuple(dict.fromkeys(name for m in self.measures for name in m.columns))
+
+
+def check_number(what: str, number: int) -> None:
+    """Refuse more measures, or guards, than a workload may hold."""
+    if number > MAX_MEASURES:
+        raise WorkloadError(
+            f"workload: got {number:,} {what}, at most {MAX_MEASURES:,} are allowed. Name fewer, "
+            "or wider ones: one correlation of many columns, one table of several."
+        )
 
 
 def moments(
@@ -95,7 +113,7 @@ def regression(
     They are computed from the first and second moments of all of these columns. ``by`` and
     ``where`` as for :func:`moments`.
     """
-    names = [on] if isinstance(on, str) else list(on)
+    names = _check_columns([on] if isinstance(on, str) else on, "regression") if on else ()
     return _moments("regression", [target, *names], by, where, bins, weight)
 
 
@@ -187,9 +205,10 @@ def marginals(
     names = _check_columns(columns, "marginals")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(names):
         raise WorkloadError(
-            f"marginals: got k = {k!r}, expected a whole number from 1 to the number of "
+            f"marginals: got k = {short(k)}, expected a whole number from 1 to the number of "
             f"columns ({len(names)})."
         )
+    check_number(f"tables of {k} columns", comb(len(names), k))
     _check_weight(weight)
     _check_bin_names(bins, names)
     chosen = [
@@ -246,7 +265,9 @@ def cdf(column: str, thresholds: Sequence[Any], *, weight: float = 1.0) -> Workl
 
     A null counts as above them all. Thresholds of a date are dates or ISO text.
     """
-    return Workload((Cdf(column, tuple(thresholds), weight=_check_weight(weight)),))
+    (name,) = _check_columns([column], "cdf")
+    values = _values(thresholds, "cdf: thresholds")
+    return Workload((Cdf(name, values, weight=_check_weight(weight)),))
 
 
 def quantiles(
@@ -260,8 +281,12 @@ def quantiles(
 
     ``bins`` is a number of quantile bins of the synthetic table, or inner edges.
     """
-    options = {} if bins is None else {"bins": bins if isinstance(bins, int) else tuple(bins)}
-    made = Quantiles(column, tuple(probabilities), weight=_check_weight(weight), **options)  # type: ignore[arg-type]
+    (name,) = _check_columns([column], "quantiles")
+    options: dict[str, Any] = {}
+    if bins is not None:
+        options["bins"] = bins if isinstance(bins, int) else _values(bins, "quantiles: bins")
+    asked = _values(probabilities, "quantiles: probabilities")
+    made = Quantiles(name, asked, weight=_check_weight(weight), **options)
     return Workload((made,))
 
 
@@ -332,7 +357,7 @@ def keep(what: Workload | Literal["marginals"], tolerance: float | None = None) 
         return Workload(guards=(Everything(tolerance),))
     if not isinstance(what, Workload) or not what.measures or what.guards:
         raise WorkloadError(
-            f"keep: got {what!r}, expected a workload of measures such as "
+            f"keep: got {short(what)}, expected a workload of measures such as "
             "retilt.marginals([...]), or 'marginals' for those of all columns."
         )
     if any(isinstance(m, FunctionMeasure) for m in what.measures):
@@ -346,15 +371,24 @@ def replace_weight(measure: Measure) -> Measure:
     return plain
 
 
+def _values(given: object, what: str) -> tuple[Any, ...]:
+    """The values of a list, which are checked where they are used."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise WorkloadError(f"{what}: got {short(given)}, expected a list, such as [0.1, 0.9].")
+    return tuple(given)
+
+
 def _bins_of(bins: BinsByColumn | None, names: tuple[str, ...]) -> dict[str, Any]:
     """The arguments ``bins`` and ``default_bins`` of a measure; it checks the numbers itself."""
     if bins is None:
         return {}
+    if not names:
+        raise WorkloadError("bins: those of the numeric columns in by, but by names none.")
     if isinstance(bins, int):
         return {"default_bins": bins}
     if not isinstance(bins, Mapping):
         raise WorkloadError(
-            f"bins: got {bins!r}, expected a number or a table of numbers or edges by column."
+            f"bins: got {short(bins)}, expected a number or a table of numbers or edges by column."
         )
     _check_bin_names(bins, names)
     return {"bins": {n: tuple(b) if isinstance(b, (list, tuple)) else b for n, b in bins.items()}}
@@ -363,10 +397,7 @@ def _bins_of(bins: BinsByColumn | None, names: tuple[str, ...]) -> dict[str, Any
 def _check_bin_names(bins: object, names: tuple[str, ...]) -> None:
     unknown = [n for n in bins if n not in names] if isinstance(bins, Mapping) else []
     if unknown:
-        raise WorkloadError(
-            f"bins: {', '.join(map(repr, unknown))} not among the columns "
-            f"({', '.join(map(repr, names))})."
-        )
+        raise WorkloadError(f"bins: {listed(unknown)} not among the columns ({listed(names)}).")
 
 
 def _groups(by: object, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -376,7 +407,7 @@ def _groups(by: object, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
     both = [n for n in names if n in columns]
     if both:
         raise WorkloadError(
-            f"{what}: {', '.join(map(repr, both))} both measured and named in by: within a group "
+            f"{what}: {listed(both)} both measured and named in by: within a group "
             "it hardly varies. Name another column."
         )
     return names
@@ -385,22 +416,21 @@ def _groups(by: object, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
 def _check_columns(columns: object, what: str) -> tuple[str, ...]:
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise WorkloadError(
-            f"{what}: got {columns!r}, expected a list of column names such as ['age', 'sex']."
+            f"{what}: got {short(columns)}, expected a list of column names such as ['age', 'sex']."
         )
     names = tuple(columns)
     if not names:
         raise WorkloadError(f"{what}: got no columns, expected at least one name.")
     for name in names:
         if not isinstance(name, str):
-            raise WorkloadError(f"{what}: got the column name {name!r}, expected text.")
-    twice = sorted({n for n in names if names.count(n) > 1})
+            raise WorkloadError(f"{what}: got the column name {short(name)}, expected text.")
+    twice = sorted(n for n, times in Counter(names).items() if times > 1)
     if twice:
-        raise WorkloadError(f"{what}: {', '.join(map(repr, twice))} named twice; name each once.")
+        raise WorkloadError(f"{what}: {listed(twice)} named twice; name each once.")
     return names
 
 
 def _check_weight(weight: object) -> float:
-    number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-    if not number or not isfinite(weight) or weight <= 0:  # type: ignore[arg-type,operator]
-        raise WorkloadError(f"weight: got {weight!r}, expected a finite number above 0.")
+    if not is_number(weight) or weight <= 0:  # type: ignore[operator]
+        raise WorkloadError(f"weight: got {short(weight)}, expected a finite number above 0.")
     return float(weight)  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ statistics at unit scale,
     L1: minimise (sum s_b Delta_b)**2 (sum W_b / s_b**2)    ->  s_b    ~ (W_b / Delta_b)**(1/3)
 
 (by Cauchy-Schwarz and by Hoelder). Any positive scales are private, these are just good ones.
+That is for blocks that share no query. One whose queries others all ask may cost more than it
+gives: it is then asked so quietly that it rides on theirs for nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ import numpy as np
 
 from retilt.measures.base import Block, FloatArray, Norm
 from retilt.measures.queries import QuerySet
+from retilt.privacy.sensitivity import joint_sensitivity, loudest
 
 _SMALL = 1e-6
 """Noise at which errors are proportional to it: those of a curved statistic are so only then."""
+
+_QUIET = Fraction(1, 2**20)
+"""Scale of a block whose queries are left to others, far below that of any of theirs."""
 
 
 def block_scales(
@@ -35,9 +41,46 @@ def block_scales(
     for block, part, importance in zip(
         queries.blocks, queries.block_answers(answers), importances, strict=True
     ):
-        weight = importance * _unit_variance(block, part)
+        weight = importance * _unit_variance(block, part, block.scales)
         wanted.append(_scale(weight, block.sensitivity(), norm))
-    return _as_fractions(wanted)
+    scales = _as_fractions(wanted)
+    for number in _covered(queries):
+        quiet = [_QUIET if i == number else s for i, s in enumerate(scales)]
+        losses = [_loss(queries, answers, importances, s, norm) for s in (quiet, scales)]
+        scales = quiet if losses[0] < losses[1] else scales
+    return scales
+
+
+def _covered(queries: QuerySet) -> list[int]:
+    """Numbers of the blocks whose every query another block asks, too; the smallest first."""
+    asking = np.zeros(queries.size, dtype=np.intp)
+    for where in queries.positions:
+        asking[where] += 1
+    found = [n for n, where in enumerate(queries.positions) if (asking[where] > 1).all()]
+    return sorted(found, key=lambda n: len(queries.positions[n]))
+
+
+def _loss(
+    queries: QuerySet,
+    answers: FloatArray,
+    importances: Sequence[float],
+    scales: Sequence[Fraction],
+    norm: Norm,
+) -> float:
+    """Weighted variance of all statistics under noise of the joint bound."""
+    asked, _ = loudest(queries, scales)
+    weight = sum(
+        importance * _unit_variance(block, part, [asked[k] for k in where.tolist()])
+        for block, part, where, importance in zip(
+            queries.blocks,
+            queries.block_answers(answers),
+            queries.positions,
+            importances,
+            strict=True,
+        )
+    )
+    bound = float(joint_sensitivity(queries, scales, None, norm))
+    return weight * (bound if norm == 2 else bound**2)
 
 
 def count_scale(
@@ -59,7 +102,7 @@ def count_scale(
         shift = block.standard_errors(part, np.zeros(len(part)), _SMALL * part[:, None]) / _SMALL
         compared = shift * block.comparisons(part)
         weights.append(importance * float(np.nansum(compared**2)))
-        weight = importance * _unit_variance(block, part)
+        weight = importance * _unit_variance(block, part, block.scales)
         reference = _scale(weight, block.sensitivity(), norm)
         own.append(float(scale) / reference if reference > 0 else 0.0)
     # The blocks' scales were rounded and normalised by a common factor; apply it here too.
@@ -70,9 +113,9 @@ def count_scale(
     return max(Fraction(max(1, round(value * 256)), 256), least)
 
 
-def _unit_variance(block: Block, answers: FloatArray) -> float:
+def _unit_variance(block: Block, answers: FloatArray, loudness: Sequence[Fraction]) -> float:
     """W_b before its importance, of errors on scales that can be compared."""
-    deviations = _SMALL / np.array([float(s) for s in block.scales])
+    deviations = _SMALL / np.array([float(s) for s in loudness])
     errors = block.standard_errors(answers, deviations**2, np.zeros((len(answers), 0))) / _SMALL
     return float(np.nansum((errors * block.comparisons(answers)) ** 2))
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import InputError, WorkloadError
 from retilt.measures.base import FloatArray, Relation, Variable, label
+from retilt.measures.derived import LARGEST, predicate
 from retilt.measures.derived import number as formula
-from retilt.measures.derived import predicate
 from retilt.measures.linear import CellsBlock, Kind, LinearBlock, Stated, StatedQueries
 from retilt.measures.partitions import Partition, check_cells
 from retilt.measures.second_moments import natural_bounds
-from retilt.privacy.stated import LARGEST, Cells, Entry, Label, Position, Scalar
+from retilt.privacy.stated import Cells, Entry, Label, Position, Scalar
 from retilt.schema.columns import Categorical, Datetime, Numeric, Schema
 
 _KINDS: Mapping[str, Kind] = {

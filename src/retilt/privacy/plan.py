@@ -31,6 +31,7 @@ from retilt.measures.formats import (
 )
 from retilt.measures.guards import Guards
 from retilt.measures.queries import QuerySet
+from retilt.measures.workload import check_number
 from retilt.privacy.budget import (
     Budget,
     Generator,
@@ -172,6 +173,7 @@ class Plan:
             f"release of {self.queries.size} exact integer sums{count} with discrete {kind} noise.",
             self._generator_sentence(),
             *self._schema_sentences(),
+            *self._code_sentences(),
         ]
         if self.counts_rows:
             parts.append(
@@ -210,6 +212,15 @@ class Plan:
         return [
             f"Bounds or categories of {', '.join(inferred)} were read off the synthetic table, "
             "whose guarantee was not declared: they lie outside this statement."
+        ]
+
+    def _code_sentences(self) -> list[str]:
+        code = [m.name for m in self.measures if isinstance(m, FunctionMeasure)]
+        if not code:
+            return []
+        return [
+            f"That {', '.join(code)} (Python code) looks at one row at a time, and does nothing "
+            "else with it, was tried on synthetic rows and can't be proved: the claim rests on it."
         ]
 
     def to_frame(self) -> Any:
@@ -356,6 +367,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
         raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
     try:
         measures, scales = [], []
+        check_number("measures", len(content["measures"]))
         for entry in content["measures"]:
             measures.append(measure_from_dict(entry))
             scales.append(_fraction(entry["scale"], "scale"))

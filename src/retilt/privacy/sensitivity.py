@@ -101,21 +101,40 @@ class NoisePlan:
         return math.sqrt(2) if self.norm == 1 else 1.0
 
 
+def loudest(
+    queries: QuerySet, scales: Sequence[Fraction]
+) -> tuple[list[Fraction], frozenset[int]]:
+    """(K,) how loud each query is asked, and the numbers of the blocks that ask any.
+
+    A query of several blocks is asked once, by the block that asks it loudest (the first of
+    equals): for the others it is free.
+    """
+    asked = [Fraction(0)] * queries.size
+    by = [0] * queries.size
+    for number, (block, where, scale) in enumerate(
+        zip(queries.blocks, queries.positions, scales, strict=True)
+    ):
+        products = {own: scale * own for own in set(block.scales)}
+        for place, own in zip(where.tolist(), block.scales, strict=True):
+            if products[own] > asked[place]:
+                asked[place], by[place] = products[own], number
+    return asked, frozenset(by)
+
+
 def joint_sensitivity(
     queries: QuerySet, scales: Sequence[Fraction], count_scale: Fraction | None, norm: Norm
 ) -> Fraction:
     """Delta**2 (L2) or Delta (L1) of all scaled sums, from the blocks' bounds.
 
-    A block that asks only part of its queries (the others are an earlier block's) keeps its
-    bound: leaving coordinates out can only shorten a difference. One that asks none costs
-    nothing. The count, where it is measured, changes by at most 1 with one row, so it adds
-    ``c**norm``. All this is for one row that comes or goes, or that becomes another (a block's
+    A block that asks only part of its queries (see :func:`loudest`) keeps its bound: leaving
+    coordinates out can only shorten a difference. One that asks none costs nothing. The count,
+    where it is measured, changes by at most 1 with one row, so it adds ``c**norm``. All this is for one row that comes or goes, or that becomes another (a block's
     bound under ``Relation.REPLACE`` covers both).
     """
+    _, asking = loudest(queries, scales)
     total = Fraction(0)
-    for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):
-        if len(kept):
-            total += scale**norm * block.sensitivity()
+    for number in asking:
+        total += scales[number] ** norm * queries.blocks[number].sensitivity()
     if count_scale is not None:
         total += count_scale**norm
     return total
@@ -162,11 +181,8 @@ def plan_noise(
     norm = norm_of(budget)
     one_row = joint_sensitivity(queries, scales, count_scale, norm)
     bound = sensitivity_of_rows(one_row, max_rows, norm)
-    loudness: list[Fraction] = []
+    loudness, _ = loudest(queries, scales)
     units = list(queries.units)
-    for block, kept, scale in zip(queries.blocks, queries.kept, scales, strict=True):
-        own = block.scales
-        loudness.extend(scale * own[i] for i in kept)
     if count_scale is not None:
         loudness.append(count_scale)
         units.append(1)

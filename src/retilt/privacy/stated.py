@@ -8,16 +8,14 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from retilt.exceptions import FormatError
-from retilt.measures.derived import check_bounds
+from retilt.measures.derived import LARGEST, check_bounds
+from retilt.measures.entries import short
 from retilt.measures.expressions import Expression, parse_number, parse_predicate
 from retilt.measures.partitions import MAX_CELLS, ascending
 from retilt.schema.columns import microseconds_of
 
 MAX_COLUMNS = 16
 """Columns of one table; the cells of more would be too many in any case."""
-
-LARGEST = 1e100
-"""Numbers beyond are no statistics, and their squares may overflow."""
 
 _SCALARS = ("mean", "share", "query", "product", "sd", "corr", "group_mean")
 _TABLES = ("cell", "table")
@@ -122,7 +120,7 @@ def parse_statistic(content: object, *, covaried: bool) -> Entry:
         With what was got and what is expected.
     """
     if not isinstance(content, dict):
-        raise FormatError(f"got {_short(content)}, expected an object.")
+        raise FormatError(f"got {short(content)}, expected an object.")
     kinds = [k for k in (*_SCALARS, *_TABLES) if k in content]
     if len(kinds) != 1:
         got = f"got {' and '.join(kinds)}" if kinds else "got none of them"
@@ -137,11 +135,11 @@ def parse_statistic(content: object, *, covaried: bool) -> Entry:
     if "standard_error" in unknown and covaried:
         raise FormatError(f"{kind}: give standard errors or one covariance, not both.")
     if missing or unknown:
-        odd = [f"{k!r} is missing" for k in missing] + [f"{_short(k)} is unknown" for k in unknown]
+        odd = [f"{k!r} is missing" for k in missing] + [f"{short(k)} is unknown" for k in unknown]
         raise FormatError(f"{kind}: {', '.join(odd)}.")
     counts = content.get("counts", False)
     if not isinstance(counts, bool):
-        raise FormatError(f"counts: got {_short(counts)}, expected true or false.")
+        raise FormatError(f"counts: got {short(counts)}, expected true or false.")
     if kind in _TABLES:
         return _cells(kind, content, counts)
     return _scalar(kind, content, counts)
@@ -186,10 +184,10 @@ def number(value: object, what: str) -> float:
     3.0
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise FormatError(f"{what}: got {_short(value)}, expected a finite number.")
+        raise FormatError(f"{what}: got {short(value)}, expected a finite number.")
     if not abs(value) <= LARGEST:  # NaN, too
         raise FormatError(
-            f"{what}: got {_short(value)}, expected a finite number of at most {LARGEST:g} in size."
+            f"{what}: got {short(value)}, expected a finite number of at most {LARGEST:g} in size."
         )
     return float(value)
 
@@ -204,7 +202,7 @@ def _error(value: object) -> float:
 def _text(content: Mapping[str, Any], key: str) -> str:
     text = content[key]
     if not isinstance(text, str):
-        raise FormatError(f"{key}: got {_short(text)}, expected text.")
+        raise FormatError(f"{key}: got {short(text)}, expected text.")
     return text
 
 
@@ -214,7 +212,7 @@ def _names(
     good = isinstance(value, list) and least <= len(value) <= most
     if not good or not all(isinstance(n, str) for n in value):  # type: ignore[attr-defined]
         size = f"{least}" if least == most else f"{least} to {most}"
-        raise FormatError(f"{what}: got {_short(value)}, expected a list of {size} column names.")
+        raise FormatError(f"{what}: got {short(value)}, expected a list of {size} column names.")
     names: tuple[str, ...] = tuple(value)  # type: ignore[arg-type]
     if not repeated and len(set(names)) != len(names):
         raise FormatError(f"{what}: a column is named twice, expected distinct names.")
@@ -229,7 +227,7 @@ def _cells(kind: str, content: Mapping[str, Any], counts: bool) -> Cells:
     if kind == "cell":
         if not isinstance(what, dict) or not 1 <= len(what) <= MAX_COLUMNS:
             raise FormatError(
-                f"cell: got {_short(what)}, expected the cell of each column, such as "
+                f"cell: got {short(what)}, expected the cell of each column, such as "
                 '{"sex": "F"}.'
             )
         columns = tuple(what)
@@ -283,7 +281,7 @@ def _leaves(content: object, depth: int, what: str) -> Iterator[tuple[tuple[Labe
             below = [(Position(i, len(inner)), v) for i, v in enumerate(inner)]
         else:
             raise FormatError(
-                f"{what}: got {_short(inner)}, expected an object or a list for each of the "
+                f"{what}: got {short(inner)}, expected an object or a list for each of the "
                 f"{depth} columns, one inside the other."
             )
         open_levels += [((*place, name), v) for name, v in reversed(below)]
@@ -302,11 +300,11 @@ def _label(value: object) -> Label:
 
 def _bins(content: object, columns: Sequence[str]) -> dict[str, tuple[float, ...]]:
     if not isinstance(content, dict):
-        raise FormatError(f"bins: got {_short(content)}, expected inner edges by column.")
+        raise FormatError(f"bins: got {short(content)}, expected inner edges by column.")
     found = {}
     for name, edges in content.items():
         if name not in columns:
-            raise FormatError(f"bins: {_short(name)} is not a column of this table.")
+            raise FormatError(f"bins: {short(name)} is not a column of this table.")
         if not isinstance(edges, list) or not edges or len(edges) > MAX_CELLS:
             raise FormatError(f"bins of {name!r}: expected a list of ascending inner edges.")
         found[name] = tuple(_edge(e, name) for e in edges)
@@ -323,16 +321,6 @@ def _edge(value: object, name: str) -> float:
         return microseconds_of(datetime.fromisoformat(value))
     except (ValueError, OverflowError):
         raise FormatError(
-            f"bins of {name!r}: got {_short(value)}, expected a number, or a date such as "
+            f"bins of {name!r}: got {short(value)}, expected a number, or a date such as "
             "2024-01-31."
         ) from None
-
-
-def _short(value: object) -> str:
-    """A value in a message: no longer than a line, however large or deep it is."""
-    if isinstance(value, (dict, list)):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return "a very large number"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import retilt as rt
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Terms
 from retilt.measures.calls import FunctionMeasure
@@ -96,6 +97,27 @@ def test_a_callable_that_looks_at_other_rows_is_refused(bad: Any) -> None:
 def test_a_callable_that_fails_on_synthetic_rows_is_refused(bad: Any) -> None:
     with pytest.raises(WorkloadError, match="on 4 synthetic rows it failed"):
         FunctionMeasure(bad, ("age",)).check_rows(SCHEMA, TABLE.__getitem__, ROWS)
+
+
+def test_one_that_looks_at_other_rows_only_where_a_cell_is_null_is_refused() -> None:
+    def filled(batch: pa.RecordBatch) -> Any:
+        values = np.array([np.nan if v is None else v for v in batch["age"].to_pylist()])
+        return np.where(np.isnan(values), np.nanmean(values), values)
+
+    cells = {"age": pa.chunked_array([pa.array([10.0, 20.0, 60.0])])}
+    with pytest.raises(WorkloadError, match="other rows"):
+        FunctionMeasure(filled, ("age",), 0, 100).check_rows(SCHEMA, cells.__getitem__, 3)
+
+
+def test_the_statement_says_that_it_rests_on_the_code() -> None:
+    rows = pa.table({"age": np.linspace(0, 100, 60)})
+    plan = rt.plan(rows, rt.function(len_of, ["age"], lower=0, upper=1), epsilon=1, rows=60)
+    assert "len_of (Python code) looks at one row at a time" in plan.statement
+    assert "Python code" not in rt.plan(rows, rt.means("age"), epsilon=1, rows=60).statement
+
+
+def len_of(batch: pa.RecordBatch) -> Any:
+    return np.ones(batch.num_rows)
 
 
 def test_a_good_callable_passes_and_an_empty_table_tries_nothing() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from retilt.measures.base import FloatArray, Norm, Relation, Terms
 from retilt.measures.marginals import Marginal
-from retilt.measures.moments import Moments
+from retilt.measures.moments import Means, Moments
 from retilt.measures.queries import QuerySet
 from retilt.privacy.allocation import block_scales, count_scale
-from retilt.privacy.sensitivity import joint_sensitivity
+from retilt.privacy.sensitivity import joint_sensitivity, loudest
 from retilt.schema.columns import Categorical, Numeric, Schema
 
 SCHEMA = Schema(
@@ -184,3 +184,45 @@ def test_the_count_is_never_too_quiet() -> None:
     centred[:3] = 0
     chosen = count_scale(queries, centred, [Fraction(1)], [1.0], 2)
     assert chosen >= Fraction(1, 16)
+
+
+OVERLAPPING: tuple[tuple[Any, ...], ...] = (
+    (Moments(("a",), order=1), Moments(("a", "b", "c"), statistics="correlation")),
+    (Moments(("a", "b"), statistics="correlation"), Moments(("a", "b", "c"))),
+    (Marginal(("code",)), Means(("a",), by=("code",), edges={})),
+)
+
+
+@pytest.mark.parametrize("measures", OVERLAPPING)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_a_shared_query_is_asked_once_and_as_loud_as_anyone_asks_it(
+    measures: tuple[Any, ...], norm: Norm
+) -> None:
+    """So the order of measures changes no query's noise."""
+    found = []
+    for order in (measures, measures[::-1]):
+        queries, answers = setup(norm, REPLACE, order)
+        scales = block_scales(queries, answers, [1.0, 1.0], norm)
+        bound = joint_sensitivity(queries, scales, None, norm)
+        asked, _ = loudest(queries, scales)
+        delta = float(bound) if norm == 1 else float(bound) ** 0.5
+        found.append({k: delta / float(q) for k, q in zip(queries.keys, asked, strict=True)})
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("measures", OVERLAPPING)
+def test_what_a_larger_measure_asks_anyway_costs_it_nothing(measures: tuple[Any, ...]) -> None:
+    queries, answers = setup(2, REPLACE, measures)
+    scales = block_scales(queries, answers, [1.0, 1.0], 2)
+    alone, _ = setup(2, REPLACE, measures[1:])
+    assert joint_sensitivity(queries, scales, None, 2) == joint_sensitivity(
+        alone, scales[1:], None, 2
+    )
+
+
+def test_important_small_measures_are_asked_for_themselves() -> None:
+    queries, answers = setup(2, REPLACE, OVERLAPPING[0])
+    scales = block_scales(queries, answers, [1e6, 1.0], 2)
+    asked, asking = loudest(queries, scales)
+    assert asking == {0, 1}
+    assert asked[0] == max(asked)

@@ -23,7 +23,7 @@ from retilt.exceptions import (
     WorkloadError,
 )
 from retilt.privacy.plan import plan_from_dict
-from retilt.privacy.sensitivity import joint_sensitivity
+from retilt.privacy.sensitivity import joint_sensitivity, loudest
 
 ROWS = 500
 WORKLOAD = rt.correlation(["age", "pay, net"], weight=2) + rt.marginal(["age", "sex"])
@@ -245,11 +245,7 @@ def test_the_noise_is_that_of_the_joint_bound() -> None:
         bound = joint_sensitivity(queries, plan.scales, plan.count_scale, noise.norm)
         delta = float(bound) if noise.norm == 1 else math.sqrt(bound)
         reach = plan.budget.epsilon if noise.norm == 1 else noise.calibration.distance  # type: ignore[union-attr]
-        loud = [
-            float(scale * block.scales[i])
-            for block, kept, scale in zip(queries.blocks, queries.kept, plan.scales, strict=True)
-            for i in kept
-        ]
+        loud = list(map(float, loudest(queries, plan.scales)[0]))
         if plan.count_scale is not None:
             loud.append(float(plan.count_scale))
         found = np.array(noise.scales) / np.array(noise.steps, dtype=np.float64)

@@ -64,7 +64,7 @@ def parse(text: str) -> Node:
     return _tree(text)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _tree(text: str) -> Node:
     if not text.strip():
         raise WorkloadError("SQL expression: got nothing, expected one, as in age >= 65.")
