@@ -7,8 +7,9 @@ synthetic table (the paper's choice), their correlations aligned at epsilon 1, d
 public bounds from ``schema.toml``; sampled to as many rows as the synthetic table has; scored
 on raw values against the private train split, mean of several runs. Each method has all of it as
 its own: the default asks in the centred basis and samples systematically, ``guarded`` is the
-same with every column's own distribution kept (``keep("marginals")``); the paper's asks in the paper's basis, denoises, and samples multinomially. ``paper-exact`` is the paper's problem
-solved exactly instead of by its stochastic algorithm. JSON with ``--json``.
+same with every column's own distribution kept (``keep("marginals")``); the paper's asks in the
+paper's basis, denoises, and samples multinomially. ``paper-exact`` is the paper's problem solved
+exactly instead of by its stochastic algorithm. JSON with ``--json``.
 """
 
 from __future__ import annotations

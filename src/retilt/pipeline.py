@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
@@ -34,9 +34,6 @@ from retilt.schema.reading import withheld
 from retilt.tables import check_table, encode
 from retilt.tilt import Tilt, check_sample
 from retilt.tilting.denoise import Denoiser
-
-if TYPE_CHECKING:
-    pass
 
 
 def exact_sums(private: Any, plan: Plan) -> list[int]:
@@ -192,14 +189,17 @@ def align(
         As :func:`plan`, :func:`measure` and :func:`fit`.
     """
     unit = parse_unit(unit)
-    opened, table = open_table(private, private=True), open_table(synthetic)
+    table = open_table(synthetic)
+    if callable(workload):
+        workload = workload(table)  # what can't be asked is refused before the private table
+    opened = open_table(private, private=True)
     if rows is None and not unit.counts_rows:
         rows = opened.rows  # public under this unit; under the others it must not be used
         if rows == 0:
             raise InputError("the private table has no rows; there is nothing to measure.")
     made = plan(
         table,
-        workload(table) if callable(workload) else workload,
+        workload,
         epsilon=epsilon,
         delta=delta,
         rho=rho,

@@ -58,8 +58,7 @@ def require_columns(
         )
     if missing:
         raise WorkloadError(
-            f"{what} has no column {listed(missing)}; "
-            f"it has {', '.join(map(repr, table.names))}."
+            f"{what} has no column {listed(missing)}; it has {', '.join(map(repr, table.names))}."
         )
 
 

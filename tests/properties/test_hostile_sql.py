@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retilt.exceptions import WorkloadError
+import retilt as rt
+from retilt import cli, pipeline
+from retilt.exceptions import FormatError, WorkloadError
 from retilt.measures.expressions import (
     Expression,
     check,
@@ -20,6 +26,8 @@ from retilt.measures.expressions import (
     parse_number,
     parse_predicate,
 )
+from retilt.measures.expressions import admitted as admitted_module
+from retilt.privacy.plan import plan_from_dict
 from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
 
 COLUMNS = ("x", "y", "s", "flag", "day")
@@ -448,3 +456,205 @@ def test_any_text_is_admitted_or_refused_with_our_error(text: str) -> None:
     except WorkloadError:
         return
     assert parse_predicate(found.text) == found
+
+
+# --- through plans -----------------------------------------------------------------------
+
+SYNTHETIC = pa.table(
+    {
+        "x": [-1.5, 0.0, 2.5, 64.0],
+        "y": [-3, 0, 1, 3],
+        "s": ["a", "B", "", "%"],
+        "flag": [True, False, True, False],
+        "day": [datetime(2020, 1, 1), datetime(2021, 1, 1), None, datetime(1970, 1, 1)],
+    }
+)
+
+
+class Spy:
+    """A private table that notes whatever is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in ("asked", "__class__"):
+            self.asked.append(name)
+        return object.__getattribute__(self, name)
+
+    names = COLUMNS
+    rows = 4
+
+    def arrow_type(self, name: str) -> pa.DataType:
+        return SYNTHETIC[name].type
+
+    def cells(self, name: str) -> pa.ChunkedArray:
+        return SYNTHETIC[name]
+
+    def keeps_order(self, name: str) -> bool:
+        return False
+
+    take = frame = write = keeps_order
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in, where DuckDB must not be called, and no file be made or changed."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a hostile expression reached DuckDB")
+
+    for name in ("a", "a.csv", "a.db", "httpfs", "secret.txt"):
+        (tmp_path / name).write_text("untouched")
+    (tmp_path / "synthetic.csv").write_text("x,y,s,flag,day\n1.5,2,a,true,2020-01-01\n" * 2)
+    (tmp_path / "private.csv").write_text("x,y,s,flag,day\n1.5,2,a,true,2020-01-01\n" * 2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(admitted_module, "run", never)
+    before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    yield tmp_path
+    made = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    for name in ("plan.json", "workload.toml"):  # the tests' own
+        made.pop(name, None)
+    assert made == before
+
+
+def plan_of(*measures: rt.Workload) -> rt.Plan:
+    asked = sum(measures[1:], measures[0])
+    return rt.plan(SYNTHETIC, asked, rows=4, epsilon=1.0, schema=dict(SCHEMA.columns))
+
+
+MAKERS: dict[str, Callable[[str], rt.Workload]] = {
+    "share": rt.share,
+    "share by": lambda text: rt.share(text, by="s"),
+    "query": lambda text: rt.query(text, 0, 1),
+    "means": lambda text: rt.means("y", where=text),
+    "means by": lambda text: rt.means("y", by="s", where=text),
+    "correlation": lambda text: rt.correlation(["y", "s"], where=text),
+    "regression": lambda text: rt.regression("y", ["s"], where=text),
+    "keep": lambda text: rt.means("y") + rt.keep(rt.share(text)),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_hostile_expressions_make_no_plan(maker: str, sealed: Path) -> None:
+    """Neither a plan nor a run in one go, which has the private table at hand."""
+    for text in HOSTILE:
+        spy = Spy()
+        with pytest.raises(WorkloadError) as raised:
+            plan_of(MAKERS[maker](text))
+        assert len(str(raised.value)) < 800
+        with pytest.raises(WorkloadError):
+            rt.postprocess(spy, SYNTHETIC, MAKERS[maker](text), rows=4, epsilon=1.0)
+        assert "cells" not in spy.asked
+
+
+def test_hostile_expressions_in_workload_files(
+    sealed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = ('kind = "share"\npredicate = ', 'kind = "query"\nupper = 1\nexpression = ')
+    entries += ('kind = "means"\ncolumns = ["y"]\nwhere = ',)
+    for text in HOSTILE:
+        for entry in entries:
+            content = f"[[measures]]\n{entry}{json.dumps(text, ensure_ascii=False)}\n"
+            (sealed / "workload.toml").write_text(content, "utf-8", "surrogatepass")
+            with pytest.raises(WorkloadError):
+                plan_of(rt.load_workload(sealed / "workload.toml"))
+        run = ["plan", "synthetic.csv", "--workload", "workload.toml", "--rows=4", "--epsilon=1"]
+        assert cli.main([*run, "-o", "plan.json"]) == 2
+        assert refused(capsys)
+
+
+@pytest.mark.parametrize("option", ["--share={}", "--query={}:upper=1", "--mean=y:where={}"])
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_hostile_expressions_on_the_command_line(
+    option: str,
+    command: str,
+    sealed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(pipeline, "open_table", watched(pipeline.open_table, opened))
+    tables = ["private.csv"] * (command == "run") + ["synthetic.csv"]
+    output = {"plan": "plan.json", "run": "post.csv"}[command]
+    for text in HOSTILE:
+        asked = option.format(text)
+        assert cli.main([command, *tables, asked, "--rows=4", "--epsilon=1", "-o", output]) == 2
+        assert refused(capsys)
+    kinds = set(opened)
+    # What names a column that the synthetic table lacks is refused a moment later.
+    assert kinds <= {False, True} if command == "run" else kinds == set()
+    assert opened.count(True) < 10
+
+
+def watched(opening: Any, opened: list[object]) -> Any:
+    def watch(source: Any, *, private: bool = False) -> Any:
+        opened.append(private)
+        return opening(source, private=private)
+
+    return watch
+
+
+def refused(capsys: pytest.CaptureFixture[str]) -> bool:
+    """Whether one short line says so."""
+    said = capsys.readouterr().err
+    return said.startswith("error: ") and said.count("\n") == 1 and len(said) < 1_000
+
+
+PLACES: dict[str, Callable[[dict[str, Any], str], None]] = {
+    "share": lambda plan, text: plan["measures"][0].update(predicate=text),
+    "share by": lambda plan, text: plan["measures"][1].update(predicate=text),
+    "query": lambda plan, text: plan["measures"][2].update(expression=text),
+    "means": lambda plan, text: plan["measures"][3].update(where=text),
+    "correlation": lambda plan, text: plan["measures"][4].update(where=text),
+    "guard": lambda plan, text: plan["guards"]["measures"][0].update(predicate=text),
+}
+
+
+@pytest.fixture(scope="module")
+def honest() -> dict[str, Any]:
+    """A plan with an expression in every place."""
+    made = plan_of(
+        rt.share("x > 1"),
+        rt.share("flag", by="s"),
+        rt.query("y / 3"),
+        rt.means("y", where="x > 2"),
+        rt.correlation(["y", "s"], where="flag"),
+        rt.keep(rt.share("y > 1")),
+    )
+    content: dict[str, Any] = json.loads(json.dumps(made.to_dict()))
+    spy = Spy()
+    rt.measure(spy, plan_from_dict(content))
+    assert "cells" in spy.asked  # the spy would notice
+    return content
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hostile_expressions_in_edited_plans(
+    place: str, honest: dict[str, Any], sealed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in HOSTILE:
+        content = copy.deepcopy(honest)
+        PLACES[place](content, text)
+        (sealed / "plan.json").write_text(json.dumps(content))
+        spy = Spy()
+        with pytest.raises(FormatError) as raised:
+            rt.measure(spy, sealed / "plan.json")
+        assert len(str(raised.value)) < 1_000
+        assert spy.asked == []
+        assert cli.main(["measure", "private.csv", "plan.json", "-o", "answers.json"]) == 2
+        assert refused(capsys)
+
+
+def test_hostile_expressions_in_edited_answers_and_tilts(
+    honest: dict[str, Any], sealed: Path
+) -> None:
+    """The analyst's side: nothing of a custodian's file is run, either."""
+    entry = {"value": 0.5, "standard_error": 0.1}
+    for text in HOSTILE:
+        for key in ("share", "query"):
+            statistic = {key: text, **entry, **({"lower": 0, "upper": 1} if key == "query" else {})}
+            content = {"format": "retilt-published/1", "source": "x", "statistics": [statistic]}
+            (sealed / "plan.json").write_text(json.dumps(content))
+            with pytest.raises(rt.InputError):
+                rt.fit(SYNTHETIC, sealed / "plan.json")

@@ -449,7 +449,8 @@ class GroupedBlock:
         moments = self._conditional(answers)
         first = self._errors(self.derived.slopes(moments), answers, variances, factor)
         of_means = self._errors(self.derived.mean_slopes(), answers, variances, factor)
-        errors: FloatArray = np.sqrt(first**2 + self.derived.curvature(moments, of_means))
+        beyond = self.derived.curvature(moments, of_means, self.norm)
+        errors: FloatArray = np.sqrt(first**2 + beyond)
         return errors.ravel()
 
     def dominated(

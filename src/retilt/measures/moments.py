@@ -462,7 +462,8 @@ class MomentsBlock:
         derived = self.derived
         first = spread(derived.slopes(answers), variances, factor)
         of_means = spread(derived.mean_slopes(), variances, factor)
-        errors: FloatArray = np.sqrt(first**2 + derived.curvature(answers, of_means))
+        beyond = derived.curvature(answers, of_means, self.norm)
+        errors: FloatArray = np.sqrt(first**2 + beyond)
         return errors
 
     def dominated(

@@ -20,7 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.measures.base import Basis, FloatArray, label
+from retilt.measures.base import Basis, FloatArray, Norm, label
 from retilt.measures.partitions import TRUSTED
 from retilt.schema.columns import Column, Datetime, Numeric
 from retilt.schema.encode import limits
@@ -227,12 +227,13 @@ class SecondMoments:
         """Derivatives of the d means, in the basis's units."""
         return _Means(self, np.ones(len(self.columns)))
 
-    def curvature(self, moments: FloatArray, errors: FloatArray) -> FloatArray:
+    def curvature(self, moments: FloatArray, errors: FloatArray, norm: Norm) -> FloatArray:
         """(..., S) variances that the delta method leaves out; ``errors`` (..., d) of the means.
 
         A two-valued column's variance is ``1 - m^2`` (or ``m - m^2``), which has no slope where
-        both values are as frequent: an error e of m then moves it by -e^2, of variance
-        ``2 Var(e)^2``, and nothing else does.
+        both values are as frequent: an error e of m then moves it by -e^2, and nothing else
+        does. The variance of that is ``2 Var(e)^2`` for Gaussian noise (``norm`` 2) and
+        ``5 Var(e)^2`` for Laplace.
         """
         d = len(self.columns)
         added = np.zeros((*moments.shape[:-1], len(self.steps)))
@@ -240,7 +241,8 @@ class SecondMoments:
             _, span = self.natural()
             _, covariance = self.central(moments)
             by_variance = np.where(self.two_valued, span / (2 * self.deviations(covariance)), 0)
-            added[..., d : 2 * d] = 2 * (by_variance * errors**2) ** 2
+            tails = 2 if norm == 2 else 5
+            added[..., d : 2 * d] = tails * (by_variance * errors**2) ** 2
         return added
 
     @property

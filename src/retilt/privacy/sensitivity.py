@@ -101,9 +101,7 @@ class NoisePlan:
         return math.sqrt(2) if self.norm == 1 else 1.0
 
 
-def loudest(
-    queries: QuerySet, scales: Sequence[Fraction]
-) -> tuple[list[Fraction], frozenset[int]]:
+def loudest(queries: QuerySet, scales: Sequence[Fraction]) -> tuple[list[Fraction], frozenset[int]]:
     """(K,) how loud each query is asked, and the numbers of the blocks that ask any.
 
     A query of several blocks is asked once, by the block that asks it loudest (the first of
@@ -128,8 +126,9 @@ def joint_sensitivity(
 
     A block that asks only part of its queries (see :func:`loudest`) keeps its bound: leaving
     coordinates out can only shorten a difference. One that asks none costs nothing. The count,
-    where it is measured, changes by at most 1 with one row, so it adds ``c**norm``. All this is for one row that comes or goes, or that becomes another (a block's
-    bound under ``Relation.REPLACE`` covers both).
+    where it is measured, changes by at most 1 with one row, so it adds ``c**norm``. All this is
+    for one row that comes or goes, or that becomes another (a block's bound under
+    ``Relation.REPLACE`` covers both).
     """
     _, asking = loudest(queries, scales)
     total = Fraction(0)

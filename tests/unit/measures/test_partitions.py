@@ -70,7 +70,7 @@ def test_a_refused_entry_says_why() -> None:
         Query.from_dict({"expression": "age", "lower": 2, "upper": 1})
     with pytest.raises(FormatError, match="measure 'share': SQL expression"):
         Share.from_dict({"predicate": "age > (SELECT 1)", "by": [], "edges": {}})
-    with pytest.raises(FormatError, match="measure 'cdf': keys missing or unknown: thresholds"):
+    with pytest.raises(FormatError, match="measure 'cdf': keys missing or unknown: 'thresholds'"):
         Cdf.from_dict({"columns": ["a"]})
 
 

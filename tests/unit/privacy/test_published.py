@@ -366,7 +366,7 @@ MEAN = {"mean": "age", "value": 50, "standard_error": 0.1}
         ({"share": "age >= 65", "value": 10, "standard_error": 0, "counts": 1}, "true or false"),
         ({"query": "age", "lower": 2, "upper": 1, "value": 1, "standard_error": 0}, "lower"),
         ({"cell": {}, "value": 1, "standard_error": 0}, "cell: got an object of 0"),
-        ({"cell": {"a": [1]}, "value": 1, "standard_error": 0}, "cell: got a list of 1"),
+        ({"cell": {"a": [1]}, "value": 1, "standard_error": 0}, r"cell: got \[1\]"),
         ({"table": [], "values": {}, "standard_error": 0}, "column names"),
         ({"table": ["sex"], "values": {}, "standard_error": 0}, "got no number"),
         ({"table": ["sex"], "values": {"F": {"M": 1}}, "standard_error": 0}, "an object of 1"),

@@ -6,19 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from retilt.exceptions import InputError, InternalError, WorkloadError
-from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
-from retilt.schema.encode import check_type
-from retilt.schema.reading import withheld
-
-if TYPE_CHECKING:
-    pass
-
 from retilt.measures.expressions.compiling import Compiler, Program
 from retilt.measures.expressions.grammar import (
     refusal,
@@ -28,6 +21,9 @@ from retilt.measures.expressions.grammar import (
 from retilt.measures.expressions.reading import names_in, parse
 from retilt.measures.expressions.running import run, to_numpy, typed_table
 from retilt.measures.expressions.showing import show
+from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
+from retilt.schema.encode import check_type
+from retilt.schema.reading import withheld
 
 
 @dataclass(frozen=True, slots=True)

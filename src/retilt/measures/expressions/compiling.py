@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from retilt.exceptions import WorkloadError
-from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Schema
-
-if TYPE_CHECKING:
-    pass
-
 from retilt.measures.expressions.grammar import (
     DUCKDB_TYPES,
     FUNCTIONS,
@@ -27,6 +22,7 @@ from retilt.measures.expressions.grammar import (
 )
 from retilt.measures.expressions.reading import moment_of
 from retilt.measures.expressions.showing import quoted
+from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Schema
 
 
 class _Value(NamedTuple):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from retilt.exceptions import WorkloadError
-
-if TYPE_CHECKING:
-    pass
 
 MAX_CHARACTERS = 10_000
 """Length of an expression's text."""

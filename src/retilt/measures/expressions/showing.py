@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 from retilt.measures.expressions.grammar import Node
 from retilt.measures.expressions.reading import dialect
