@@ -296,6 +296,7 @@ class _Planner:
                 f"Bounds or categories read off the synthetic table: {', '.join(read)}. "
                 "Declare them in a schema if they should not depend on it."
             )
+        notes += _null_notes(measures, self.schema)
         for name, column in self.schema.columns.items():
             notes += _column_notes(name, column, self.stand_in.cells(name))
         return notes
@@ -312,6 +313,19 @@ class _Planner:
                         f"table of {names}: {empty} of {block.size} cells hold no synthetic row; "
                         "no weights can give them a share."
                     )
+
+
+def _null_notes(measures: tuple[Measure, ...], schema: Schema) -> list[str]:
+    """How nulls count where that is easily overlooked: in means and what is made of them."""
+    asked = (n for m in measures if isinstance(m, GroupedMeasure) for n in m.of)
+    nullable = [n for n in dict.fromkeys(asked) if schema[n].nullable]
+    if not nullable:
+        return []
+    return [
+        f"{', '.join(nullable)}: a null counts as the middle of the bounds in a mean, deviation, "
+        "correlation or regression (in a two-valued column, as its first value). For the rows "
+        "that have a value, ask where the column IS NOT NULL."
+    ]
 
 
 def _column_notes(name: str, column: Column, cells: pa.ChunkedArray) -> list[str]:

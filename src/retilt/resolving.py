@@ -9,14 +9,9 @@ import numpy as np
 
 from retilt.engines.base import Table
 from retilt.exceptions import SchemaError
-from retilt.measures.base import Binned, Measure, Read, Variable
-from retilt.measures.derived import Formula
-from retilt.measures.grouped import GroupedBlock
+from retilt.measures.base import Binned, Measure, Read
 from retilt.measures.guards import Everything, Guard, Guards
-from retilt.measures.linear import CellsBlock, LinearBlock
 from retilt.measures.marginals import Marginal
-from retilt.measures.moments import MomentsBlock
-from retilt.measures.partitions import Partition
 from retilt.measures.workload import check_number
 from retilt.privacy.targets import Queries
 from retilt.schema.columns import Column, Datetime, Numeric, Schema
@@ -53,7 +48,8 @@ def resolve_guards(
     declared
         Declared bounds and categories; the others are read off the table.
     measured
-        What is measured and needs no guard; None if that is not known.
+        What is measured: to keep the table of a column that a measure moves would contradict it.
+        None if that is not known.
 
     Raises
     ------
@@ -66,9 +62,9 @@ def resolve_guards(
     columns: dict[str, Column] = dict(resolve(declared, table, names).columns)
     notes = []
     for everything in (g for g in guards if isinstance(g, Everything)):
-        free = [n for n in table.names if not _determined(n, measured)]
+        asked = {n for f in (measured.features if measured else ()) for n in f.reads}
         left_out = []
-        for name in free:
+        for name in (n for n in table.names if n not in asked):
             try:
                 columns.setdefault(name, resolve(declared, table, [name])[name])
             except SchemaError:
@@ -86,35 +82,3 @@ def resolve_guards(
     schema = Schema(columns)
     fixed = [replace(g, measure=with_edges(g.measure, schema, table.cells)) for g in named]
     return Guards(tuple(fixed), schema), notes
-
-
-def _determined(name: str, measured: Queries | None) -> bool:
-    """Whether the measures tell a column's whole distribution: to keep it would contradict them."""
-    blocks = measured.blocks if measured is not None else ()
-    return any(_tells(v, name) for block in blocks for v in _whole(block)) or any(
-        v.source is None and v.name == name for block in blocks for v in _tabulated(block)
-    )
-
-
-def _tabulated(block: object) -> tuple[Variable, ...]:
-    """Variables whose every cell is asked about, over all rows."""
-    if isinstance(block, GroupedBlock):
-        whole = block.partition if block.condition is None else None
-        return () if whole is None else whole.variables
-    table = block.table if isinstance(block, CellsBlock) else block
-    return table.variables if isinstance(table, Partition) else ()
-
-
-def _whole(block: object) -> tuple[Variable, ...]:
-    """Variables whose means over all rows are asked, one by one or group by group."""
-    if isinstance(block, GroupedBlock):
-        return () if block.condition is not None else block.variables
-    return block.variables if isinstance(block, (MomentsBlock, Partition, LinearBlock)) else ()
-
-
-def _tells(variable: Variable, name: str) -> bool:
-    """Whether the mean of a variable says all about a column: both have two values."""
-    if variable.source is None:
-        return variable.name == name and variable.column.two_valued
-    columns = variable.source.columns if isinstance(variable.source, Formula) else ()
-    return variable.column.two_valued and [(n, c.two_valued) for n, c in columns] == [(name, True)]

@@ -14,6 +14,7 @@ import sys
 import warnings
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import retilt as rt
-from retilt import cli
+from retilt import cli, pipeline
+from retilt.privacy.answers import make_answers
 
 SOURCE = str(Path(rt.__file__).parent)
 SCHEMA = {
@@ -555,3 +557,226 @@ def test_no_private_value_in_any_error(tmp_path: Path) -> None:
             rt.measure(table, plan)
         assert secret not in str(caught.value)
         assert reachable(caught.value) == [caught.value]
+
+
+# --- every kind of measure -------------------------------------------------------------------
+
+WIDE: dict[str, Any] = {
+    **SCHEMA,
+    "day": rt.Datetime(datetime(2020, 1, 1), datetime(2021, 1, 1), nullable=True),
+}
+WIDE_ORDINARY = {**ORDINARY, "day": "2020-07-01"}
+EARLY, LATE = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
+WIDE_HOSTILE = {
+    **{name: {**row, "day": row["age"]} for name, row in HOSTILE.items()},
+    "far dates": {**WIDE_ORDINARY, "day": "0001-01-01"},
+    "late dates": {**WIDE_ORDINARY, "day": "9999-12-31T23:59:59.999999"},
+    "dates that are none": {**WIDE_ORDINARY, "day": "2023-02-29"},
+    "in the condition": {**WIDE_ORDINARY, "age": "65", "pay": "0", "town": "a"},
+    "division by zero": {**WIDE_ORDINARY, "age": "40", "pay": "0", "code": "3"},
+}
+UNITS = ["replace-one", rt.AddRemoveOnePerson("who", 2), rt.ReplaceOnePerson("who", 1)]
+
+
+def pay_of(batch: pa.RecordBatch) -> Any:
+    return np.log(batch["pay"].to_numpy(zero_copy_only=False))
+
+
+def every_measure() -> rt.Workload:
+    return (
+        rt.share("age >= 65 AND sex = 'F' OR town LIKE 'c%'")
+        + rt.share("pay > 0", by=["town", "flag"])
+        + rt.share("day < DATE '2020-06-01'", by="age", bins={"age": 3})
+        + rt.query("100 / (age - 40) + sqrt(pay) + ln(pay) + pow(age, 200)", -3, 500)
+        + rt.query("CASE WHEN flag THEN length(sex) ELSE CAST(town AS DOUBLE) END", 0, 9)
+        + rt.query("date_diff('day', day, DATE '2020-01-01') / code", -400, 400)
+        + rt.means(["pay", "code"], by=["sex", "day"], bins={"day": [1.59e15]})
+        + rt.means("age", where="code <> 2 AND NOT flag")
+        + rt.correlation(["age", "pay"], by="town")
+        + rt.regression("pay", ["age", "sex"], where="day IS NOT NULL")
+        + rt.cdf("age", [20, 40, 65])
+        + rt.cdf("day", ["2020-03-01", "2020-09-01"])
+        + rt.quantiles("pay", bins=7)
+        + rt.quantiles("age", [0.5])
+        + rt.keep(rt.marginals(["sex", "town"]))
+    )
+
+
+def wide_synthetic() -> pd.DataFrame:
+    days = np.datetime64("2020-01-01") + np.random.default_rng(1).integers(0, 366, 200)
+    return synthetic().assign(day=days.astype("datetime64[us]"))
+
+
+@cache
+def wide_plan(unit: int, delta: float, *, code: bool = False) -> rt.Plan:
+    asked = every_measure()
+    if code:
+        asked += rt.function(pay_of, ["pay"], lower=-1, upper=5)
+    return rt.plan(
+        wide_synthetic(), asked, rows=3, epsilon=1.0, delta=delta, unit=UNITS[unit], schema=WIDE
+    )
+
+
+WHO = ["p", "q", "p"]
+
+
+@pytest.mark.parametrize("name", WIDE_HOSTILE)
+def test_every_measure_of_a_csv_row_replaced(
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also the owner of the row: nobody, somebody, somebody else."""
+    monkeypatch.setattr(pipeline, "make_answers", released_alike)
+    for unit in range(len(UNITS)):
+        plan = tmp_path / f"plan{unit}.json"
+        wide_plan(unit, 1e-9).save(plan)
+        hostile = WIDE_HOSTILE[name]
+        rows = [(WIDE_ORDINARY, "q"), (WIDE_ORDINARY, "q"), (hostile, "q"), (hostile, "")]
+        seen = []
+        for number, (row, owner) in enumerate([*rows, (hostile, "p"), (hostile, row_text(name))]):
+            table = tmp_path / f"{unit}-{number}.csv"
+            listed = [WIDE_ORDINARY, row, WIDE_ORDINARY]
+            owned = [{**r, "who": w} for r, w in zip(listed, ("p", owner, "p"), strict=True)]
+            write_rows(table, owned)
+            out = tmp_path / "answers.json"
+            recorder = Recorder()
+            call = ["--quiet", "measure", str(table), str(plan), "-o", str(out), "--force"]
+            code = recorder.run(lambda c=call: run_cli(*c))
+            printed = capsys.readouterr()
+            content = json.loads(out.read_text(encoding="utf-8"))
+            del content["values"]
+            said = [printed.out, printed.err, *recorder.logged]
+            seen.append(
+                (
+                    json.dumps([code, said, content]),
+                    recorder.logged,
+                    recorder.warned,
+                    recorder.lines,
+                )
+            )
+        assert json.loads(seen[0][0])[0] == 0
+        assert_alike(seen)
+
+
+def released_alike(plan: rt.Plan, values: list[int], **options: Any) -> rt.Answers:
+    """Answers of the same values: what is made of noisy ones depends on the noise."""
+    return make_answers(plan, [plan.rows * s // 2 for s in plan.noise.steps], **options)
+
+
+def row_text(name: str) -> str:
+    """A person's name as odd as the row's cells."""
+    return WIDE_HOSTILE[name]["town"]
+
+
+def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.mark.parametrize("delta", [0, 1e-9])
+@pytest.mark.parametrize("name", CELLS)
+def test_every_measure_of_an_object_cell_replaced(name: str, delta: float) -> None:
+    plan = wide_plan(1, delta, code=True)
+    seen = []
+    for cell in (None, "ordinary", CELLS[name]):
+        frame = pd.DataFrame([WIDE_ORDINARY] * 3).assign(who=WHO).astype(object)
+        if not (isinstance(cell, str) and cell == "ordinary") and cell is not None:
+            for column in WIDE:
+                kept = WIDE_ORDINARY[column]
+                frame[column] = pd.Series([kept, cell, kept], dtype=object)
+        seen.append(observe(frame, plan))
+    assert_alike(seen)
+
+
+def typed_columns(value: float, day: Any, text: str | None) -> dict[str, Any]:
+    return {
+        "age": np.array([40.0, value, 41.0]),
+        "pay": np.array([0.5, value, -3.0]),
+        "sex": ["F", text, "F"],
+        "town": ["a", text, "b"],
+        "code": np.array([1.0, value, 2.0]),
+        "flag": [True, None if text is None else False, True],
+        "day": pa.array([datetime(2020, 2, 1), day, datetime(2020, 7, 1)], pa.timestamp("us")),
+        "who": ["p", text, "q"],
+    }
+
+
+NASTY = [
+    (np.nan, None, None),
+    (np.inf, EARLY, ""),
+    (-np.inf, LATE, "never seen"),
+    (1e308, EARLY, 'say "hi"\r\n\x00'),
+    (-1e308, LATE, "x" * 100_000),
+    (-0.0, datetime(1969, 12, 31), "'"),
+    (65.0, datetime(2020, 5, 31), "F"),
+    (40.0, None, "c, d"),
+    (SIGNALLING_NAN, EARLY, "\U0001f600"),
+]
+
+
+@pytest.mark.parametrize("unit", range(len(UNITS)))
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "csv", "parquet", "ArrowDtype"])
+def test_every_measure_of_a_row_replaced(library: str, unit: int, tmp_path: Path) -> None:
+    plan = wide_plan(unit, 1e-9, code=True)
+    seen = []
+    ordinary = (41.0, datetime(2020, 5, 1), "F")
+    for number, cells in enumerate((ordinary, ordinary, *NASTY)):
+        frame: Any = pa.table(typed_columns(*cells))
+        if library == "pandas":
+            frame = frame.to_pandas()
+        elif library == "polars":
+            frame = pl.from_arrow(frame)
+        elif library == "ArrowDtype":
+            frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
+        elif library == "csv":
+            path = tmp_path / f"{number}.csv"
+            frame.to_pandas().to_csv(path, index=False)
+            frame = path
+        elif library == "parquet":
+            path = tmp_path / f"{number}.parquet"
+            pq.write_table(frame, path)
+            frame = path
+        seen.append(observe(frame, plan))
+    assert_alike(seen)
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES)
+@pytest.mark.parametrize("holder", ["pyarrow", "dictionary", "ArrowDtype", "parquet"])
+def test_every_measure_of_a_cell_that_is_not_utf8(holder: str, kind: str, tmp_path: Path) -> None:
+    for unit in (0, 1):
+        plan = wide_plan(unit, 1e-9, code=True)
+        seen = []
+        for number, cell in enumerate((b"", b"", *BYTES)):
+            columns = {}
+            for name, ordinary in {**WIDE_ORDINARY, "who": "p"}.items():
+                other = ordinary.encode()
+                columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
+                if holder == "dictionary":
+                    places = pa.array([0, 1, 2], pa.int8())
+                    columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
+            frame: Any = pa.table(columns)
+            if holder == "ArrowDtype":
+                frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
+            elif holder == "parquet":
+                path = tmp_path / f"{unit}-{number}.parquet"
+                pq.write_table(frame, path)
+                frame = path
+            seen.append(observe(frame, plan))
+        assert_alike(seen)
+
+
+@pytest.mark.parametrize("delta", [0, 1e-9])
+def test_every_measure_of_many_persons_against_none(delta: float) -> None:
+    plan = wide_plan(1, delta, code=True)
+    seen = []
+    for rows in (1, 1, 0, 50_000):
+        columns: dict[str, Any] = {
+            n: pa.array([v] * rows, pa.string()) for n, v in WIDE_ORDINARY.items()
+        }
+        columns["who"] = pa.array([str(i % 7) for i in range(rows)], pa.string())
+        seen.append(observe(pa.table(columns), plan))
+    assert_alike(seen)

@@ -12,7 +12,7 @@ import pytest
 
 import retilt as rt
 from retilt.cli import main
-from retilt.exceptions import FormatError, InputError
+from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.testing import insecure_measure
 
 
@@ -163,11 +163,20 @@ def test_statistics_that_contradict_each_other_are_named() -> None:
 
 @pytest.mark.parametrize("error", [0, 0.01])
 def test_a_mean_beyond_all_rows_is_named(error: float) -> None:
-    tilt = fitted({"mean": "age", "value": 95, "standard_error": error}, declared=SCHEMA)
+    wide = {**SCHEMA, "age": rt.Numeric(17, 120, integer=True)}
+    tilt = fitted({"mean": "age", "value": 95, "standard_error": error}, declared=wide)
     assert tilt.status is rt.Status.INFEASIBLE_MEASURES
     assert any(
         "mean(age): given as 95, but all synthetic rows lie between" in n for n in tilt.notes
     )
+
+
+@pytest.mark.parametrize("error", [0, 0.01])
+def test_a_mean_beyond_its_bounds_is_refused(error: float) -> None:
+    with pytest.raises(WorkloadError, match="the column's bounds are 17 and 90"):
+        fitted({"mean": "age", "value": 460, "standard_error": error}, declared=SCHEMA)
+    noisy = {"mean": "age", "value": 92, "standard_error": 1}
+    assert fitted(noisy, declared=SCHEMA).status is rt.Status.INFEASIBLE_MEASURES
 
 
 # --- around the fit ----------------------------------------------------------------------------

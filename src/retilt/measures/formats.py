@@ -196,4 +196,9 @@ def guards_from_dict(content: object) -> Guards | None:
             raise FormatError("guards: a tolerance is missing.")
         measure = measure_from_dict({k: v for k, v in entry.items() if k != "tolerance"})
         guards.append(Guard(measure, entry["tolerance"]))
-    return Guards(tuple(guards), schema_from_dict(content["schema"]))
+    found = Guards(tuple(guards), schema_from_dict(content["schema"]))
+    missing = [n for g in guards for n in g.measure.columns if n not in found.schema]
+    if missing:
+        raise FormatError(f"guards: the schema lacks the columns {listed(missing)}.")
+    _ = found.queries  # what does not fit the schema is refused here, and not in a fit
+    return found

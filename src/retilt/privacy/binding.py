@@ -31,6 +31,9 @@ _KINDS: Mapping[str, Kind] = {
 }
 _MOST_NAMED = 20
 
+_FAR = 5.0
+"""Standard errors beyond its bounds at which a mean is a slip and not noise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -129,6 +132,8 @@ def _linear(singles: Sequence[tuple[int, Scalar]], schema: Schema, rows: int | N
             value = entry.value * _per_row(entry, rows)
             if entry.kind == "share":
                 _check_share(value, entry.error, counts=entry.counts)
+            elif entry.kind in ("mean", "query", "group_mean"):
+                _check_mean(read[0], value, entry.error)
             stated.append(
                 Stated(
                     kind=_KINDS[entry.kind],
@@ -173,6 +178,17 @@ def _check_share(share: float, error: float | None, *, counts: bool) -> None:
         raise WorkloadError(
             f"got the share {share!r} with a standard error of 0, expected a number from 0 to 1"
             f"{'' if counts else ' (for counts, say so)'}."
+        )
+
+
+def _check_mean(variable: Variable, mean: float, error: float | None) -> None:
+    """Refuse a mean beyond its column's bounds by more than noise: no table can have it."""
+    low, high = natural_bounds(variable.column)
+    slack = _FAR * (error or 0.0) + 1e-9 * (high - low)
+    if error is not None and not low - slack <= mean <= high + slack:
+        raise WorkloadError(
+            f"mean of {variable.name!r}: got {mean!r}, but the column's bounds are {low:g} and "
+            f"{high:g}. Check the value and its units, or declare wider bounds in the schema."
         )
 
 

@@ -23,6 +23,7 @@ from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Basis, Measure, Terms
 from retilt.measures.calls import FunctionMeasure
+from retilt.measures.entries import listed
 from retilt.measures.formats import (
     guards_from_dict,
     guards_to_dict,
@@ -388,7 +389,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
         )
         missing = [n for m in plan.measures for n in m.columns if n not in plan.schema]
         if missing:
-            raise FormatError(f"schema: it lacks the columns {', '.join(map(repr, missing))}.")
+            raise FormatError(f"schema: it lacks the columns {listed(missing)}.")
         if len(plan.expected) != len(plan.queries.statistics):
             raise FormatError("statistics: they are not those of the measures.")
     except (TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError):

@@ -79,7 +79,8 @@ class Judge:
 
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
     ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
-    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the :func:`larger_errors`.
+    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the :func:`larger_errors`;
+    ``guards`` is the number of guarded queries that can move.
     """
 
     predict: Predict
@@ -90,6 +91,7 @@ class Judge:
     before: FloatArray
     base_ess: float
     min_ess: float | None
+    guards: int = 0
 
     @classmethod
     def of(
@@ -108,7 +110,9 @@ class Judge:
             noise = np.nan_to_num(errors(problem.answers), nan=np.inf)
             doubt = larger_errors(errors, problem.answers, before)
         base = _finite(predict(before))
-        return cls(predict, base, answered, noise, doubt, before, rows.base_ess, min_ess)
+        kept = rows.varying & ~problem.measured & ~problem.exact
+        guards = int(np.count_nonzero(kept))
+        return cls(predict, base, answered, noise, doubt, before, rows.base_ess, min_ess, guards)
 
     @property
     def aim(self) -> FloatArray:
@@ -142,9 +146,13 @@ class Judge:
         return self.default_floor(trace) if self.min_ess is None else self.min_ess
 
     def default_floor(self, trace: float) -> float:
-        """The floor where the user gave none: 20 rows a parameter, at most a quarter of all."""
+        """The floor where the user gave none: 20 rows a parameter, at most a quarter of all.
+
+        A guard counts as a parameter: one that contradicts a measure must not be settled by
+        gathering the weights on a few rows.
+        """
         # Any move at all spends a parameter.
-        return min(20 * max(1.0, trace), self.base_ess / 4)
+        return min(20 * max(1.0, trace + self.guards), self.base_ess / 4)
 
     def predicted_error(self, means: FloatArray) -> float:
         """Distance of the statistics from what they should be.

@@ -175,7 +175,10 @@ def test_an_integer_weight_in_a_file_is_a_number_like_any_other() -> None:
         ("measures = [1]", "kind: got 1"),
         ('[[measures]]\nkind = "moments"', "columns missing"),
         ('[[measures]]\nkind = "moments"\ncolumns = "age"', "list of column names"),
-        ('[[measures]]\nkind = "moments"\ncolumns = ["a"]\ncolour = 3', "unknown 'colour'; allowed"),
+        (
+            '[[measures]]\nkind = "moments"\ncolumns = ["a"]\ncolour = 3',
+            "unknown 'colour'; allowed",
+        ),
         ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nk = 1', "unknown 'k'"),
         ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nbins = {a = true}', "bins of 'a'"),
         ('[[measures]]\nkind = "marginal"\ncolumns = ["a"]\nbins = {a = 1.5}', "bins of 'a'"),

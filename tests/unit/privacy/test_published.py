@@ -311,7 +311,7 @@ def test_nothing_is_claimed_about_their_privacy() -> None:
 
 def test_nulls_are_said() -> None:
     table = pa.table({"age": [20, None, 30]})
-    made = Published("x", [{"mean": "age", "value": 25, "standard_error": 1}])
+    made = Published("x", [{"mean": "age", "value": 0.5, "standard_error": 1}])
     assert any("a null counts as the middle" in n for n in made.completed(open_table(table)).notes)
 
 

@@ -180,6 +180,24 @@ def test_what_varies():
     np.testing.assert_array_equal(layout.constants, [0, 1, 1, 0.5, 3, 2, 0, 1, 0])
 
 
+def test_what_varies_within_cells():
+    codes = np.array([0, 0, 1, 1, 2], dtype=np.int32)
+    values = np.array([[0.5], [0.5], [0.3], [0.4], [0.0]])
+    cell = np.array([0, 0, 0, 1, 2, 2, 3])
+    left = np.array([-1, 0, 0, 0, 0, -1, -1])
+    offset = np.array([0.0, 0, 0.5, 0, 0, 3, 0])
+    factor = np.array([1.0, 1, -1, 1, 1, 0, 1])
+    part = Grouped(codes, 4, values, cell, left, np.full(7, -1), offset, factor)
+    layout = Rows.of(Problem((part,), np.zeros(7), Covariance(np.ones(7)), np.ones(5)))
+    np.testing.assert_array_equal(layout.varying, [1, 1, 0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(layout.constants, np.zeros(7))
+    # Where one cell holds all rows a query is its function.
+    one = Problem((part,), np.zeros(7), Covariance(np.ones(7)), [1, 1, 0, 0, 0])
+    layout = Rows.of(one)
+    np.testing.assert_array_equal(layout.varying, np.zeros(7))
+    np.testing.assert_array_equal(layout.constants, [1, 0.5, 0, 0, 0, 0, 0])
+
+
 def test_rows_without_base_weight_do_not_count():
     values = np.array([[1.0], [1.0], [5.0]])
     part = Products(values, np.array([0]), np.array([-1]), np.zeros(1), np.ones(1))
@@ -222,6 +240,28 @@ def test_a_sample_misses_no_query():
     np.testing.assert_allclose(part.means(part.merged), expected, atol=0.03)
     again = sampled(problem, whole)
     np.testing.assert_array_equal(part.support, again.support)
+
+
+def test_a_sample_misses_no_query_within_cells():
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 3, 100_000).astype(np.int32)
+    codes[[5, 70_000]] = 3
+    values = rng.normal(size=(100_000, 2))
+    values[:, 1] = 0.25
+    values[123, 1], codes[123] = 0.5, 1
+    cell = np.array([0, 0, 3, 3, 1, 1])
+    left = np.array([-1, 0, -1, 0, 1, -1])
+    # 1 - 4 z is 0 in cell 1 but on row 123.
+    offset, factor = np.array([0.0, 0, 0, 0, 1, 0]), np.array([1.0, 1, 1, 1, -4, 1])
+    part = Grouped(codes, 4, values, cell, left, np.full(6, -1), offset, factor)
+    base = rng.uniform(0.5, 1.5, 100_000)
+    problem = Problem((part,), np.zeros(6), Covariance(np.ones(6)), base)
+    whole = Rows.of(problem)
+    sample = sampled(problem, whole)
+    assert np.all(whole.varying)
+    assert np.all(sample.varying)
+    assert sample.support.size < 1.01 * SAMPLE_ROWS
+    assert {5, 123, 70_000} <= set(sample.support.tolist())
 
 
 def test_where_a_sample_cannot_do_all_rows_are_followed(monkeypatch):

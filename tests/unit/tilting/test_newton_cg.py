@@ -109,12 +109,12 @@ def test_it_finds_newtons_optimum(seed, eta):
 @pytest.mark.parametrize("guards", [False, True])
 @pytest.mark.parametrize("eta", [1.0, 100.0, 1e4])
 def test_the_trace_is_right_on_average(eta, guards, monkeypatch):
-    monkeypatch.setattr(newton_cg, "_PROBES", 300)
+    monkeypatch.setattr(newton_cg, "_PROBES", 100)
     reduced = whole(problem_of(7, guards=guards))
     state, _ = drive(Newton(1e-12), reduced, eta, np.zeros(reduced.answers.size), limit=100)
     hessian = with_hessian(reduced, state).hessian
     expected = effective_parameters(reduced, hessian, eta)
-    assert estimated_parameters(reduced, state.fold, eta) == pytest.approx(expected, rel=0.06)
+    assert estimated_parameters(reduced, state.fold, eta) == pytest.approx(expected, rel=0.08)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -193,7 +193,7 @@ def test_the_paper_and_denoising_keep_their_limit():
 
 @pytest.mark.slow
 def test_ten_thousand_cells():
-    """300 one-way tables of 34 cells that hang together, on 45,000 rows."""
+    """300 one-way tables of 34 cells that hang together, on 20,000 rows."""
     rng = np.random.default_rng(0)
     loads = 0.25 * rng.normal(size=(20, 300))
 
@@ -202,11 +202,11 @@ def test_ten_thousand_cells():
         columns = factors @ loads + 0.7 * rng.normal(size=(rows, 300)) + shift
         return [np.clip((c + 3) * 34 / 6, 0, 33).astype(np.int32) for c in columns.T]
 
-    real, designs = tables(30_000, 0.1), [Indicators(c, 34) for c in tables(45_000, 0.0)]
+    real, designs = tables(30_000, 0.2), [Indicators(c, 34) for c in tables(20_000, 0.0)]
     truth = np.concatenate([np.bincount(c, minlength=34) / c.size for c in real])
-    noise = Covariance(np.full(truth.size, 0.002**2))
-    answers = truth + 0.002 * rng.normal(size=truth.size)
-    solution = fit_path(Problem(designs, answers, noise, np.ones(45_000)), same)
+    noise = Covariance(np.full(truth.size, 0.003**2))
+    answers = truth + 0.003 * rng.normal(size=truth.size)
+    solution = fit_path(Problem(designs, answers, noise, np.ones(20_000)), same)
     assert solution.status is Status.CONVERGED
     assert solution.gap() < 1e-14
     before = np.sum((solution.before - truth) ** 2)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retilt.exceptions import InputError
-from retilt.measures.base import Indicators, Products
+from retilt.measures.base import Grouped, Indicators, Products
 from retilt.tilting import Covariance, Problem
 
 
@@ -105,6 +107,48 @@ def test_bad_base_weights_are_refused(base):
         problem([products(VALUES, [0], [-1])], [0.0], base)
 
 
+def grouped(codes, size, values, cell) -> Grouped:
+    count = len(cell)
+    none = np.full(count, -1)
+    return Grouped(
+        np.array(codes, dtype=np.int32),
+        size,
+        np.asarray(values, dtype=float),
+        np.array(cell),
+        np.zeros(count, dtype=np.intp),
+        none,
+        np.zeros(count),
+        np.ones(count),
+    )
+
+
+def test_means_within_cells_by_hand():
+    part = grouped([1, 0, 1], 3, VALUES, [0, 1, 2])
+    task = problem([part], np.zeros(3), [1.0, 1.0, 2.0])
+    np.testing.assert_allclose(task.means(task.base), [3 / 4, 11 / 4, 0])
+
+
+@given(st.integers(0, 10_000))
+def test_some_of_the_queries(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(8, 2))
+    codes = rng.integers(0, 3, 8)
+    parts = [
+        products(values, [0, 1, 0], [-1, 0, 0], factor=[1, 2, -1]),
+        Indicators(codes.astype(np.int32), 4),
+        grouped(codes, 3, values, [0, 2, 1, 0]),
+    ]
+    task = problem(parts, np.arange(11), rng.random(8))
+    keep = rng.random(11) < 0.5
+    keep[0] = True
+    some = task.only(keep)
+    np.testing.assert_array_equal(some.answers, task.answers[keep])
+    np.testing.assert_allclose(some.means(task.base), task.means(task.base)[keep])
+    dense = np.column_stack([task.means(row) for row in np.eye(8)])
+    spread = np.ptp(dense, axis=1)
+    np.testing.assert_allclose(task.scales(keep), np.where(spread > 0, spread, 1)[keep])
+
+
 BAD_DESIGNS = [
     [products(VALUES, [2], [-1])],
     [products(VALUES, [-2], [-1])],
@@ -117,6 +161,10 @@ BAD_DESIGNS = [
     [Indicators(np.array([0, 1, 5]), 1)],
     [Indicators(np.array([0.0, 0.0, 0.0]), 1)],
     [Indicators(np.array([-1, 0, 0]), 1)],
+    [grouped([0, 1, 2], 2, VALUES, [0])],
+    [grouped([0, 1, 1], 2, VALUES, [2])],
+    [grouped([0, 1, 1], 2, VALUES[:2], [0])],
+    [replace(grouped([0, 1, 1], 2, VALUES, [0]), cell=np.array([0, 1]))],
     ["queries"],
     [],
 ]
