@@ -239,15 +239,20 @@ def check_fit(
     if plan.guards is not None:
         held = plan.guards.held(set(plan.queries.keys))
         designs += plan.guards.queries.designs(encode_guards(table, plan.guards), held)
-    check_designs(designs, base_of(table, base_weights), min_ess=min_ess)
+    dense = method != "default" or denoise is not None
+    check_designs(designs, base_of(table, base_weights), min_ess=min_ess, dense=dense)
 
 
 def check_designs(
-    designs: tuple[Design, ...], base: FloatArray, *, min_ess: float | None = None
+    designs: tuple[Design, ...],
+    base: FloatArray,
+    *,
+    min_ess: float | None = None,
+    dense: bool = False,
 ) -> None:
     """:func:`check_fit` for queries that are laid out already."""
     nothing = np.zeros(sum(map(design_queries, designs)))
     problem = Problem(
         designs=designs, answers=nothing, covariance=Covariance(nothing + 1), base=base
     )
-    check_problem(problem, min_ess=min_ess)
+    check_problem(problem, min_ess=min_ess, dense=dense)

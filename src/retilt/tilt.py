@@ -475,6 +475,7 @@ class Tilt:
             "ess": solution.ess,
             "misfit": {"before": _finite(self.misfit_before), "after": _finite(self.misfit_after)},
             "insistent": solution.insistent.tolist(),
+            "released": np.flatnonzero(solution.released).tolist(),
             "path": [{k: _finite(v) for k, v in asdict(point).items()} for point in solution.path],
             "statistics": [{k: _finite(v) for k, v in row.items()} for row in self._statistics],
             "notes": list(self.notes),
@@ -614,6 +615,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         eta = math.inf if content["eta"] is None else float(content["eta"])
         status = Status(content["status"])
         insistent = np.array(content["insistent"], dtype=np.float64)
+        left_out = [int(k) for k in content["released"]]
         aim = np.array(content["aim"], dtype=np.float64)
         tolerance = float(content["tolerance"])
         guards = guards_from_dict(content["guards"])
@@ -638,6 +640,10 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     for vector in (multipliers, insistent, aim):
         if vector.shape != (candidates.problem.queries,) or not np.isfinite(vector).all():
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
+    released = np.zeros(candidates.problem.queries, dtype=np.bool_)
+    if not all(0 <= k < len(released) and candidates.problem.exact[k] for k in left_out):
+        raise FormatError(f"tilt file {path}: released: expected numbers of exact answers.")
+    released[left_out] = True
     solution = restore(
         candidates.problem,
         multipliers,
@@ -647,6 +653,7 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         insistent=insistent,
         aim=aim,
         tolerance=tolerance,
+        released=released,
     )
     tilt = Tilt(
         table=table,

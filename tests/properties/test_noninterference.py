@@ -728,7 +728,7 @@ def test_every_measure_of_a_row_replaced(library: str, unit: int, tmp_path: Path
     for number, cells in enumerate((ordinary, ordinary, *NASTY)):
         frame: Any = pa.table(typed_columns(*cells))
         if library == "pandas":
-            frame = frame.to_pandas()
+            frame = frame.to_pandas().astype({"flag": "boolean"})
         elif library == "polars":
             frame = pl.from_arrow(frame)
         elif library == "ArrowDtype":

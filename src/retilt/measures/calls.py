@@ -92,11 +92,10 @@ def _outputs(call: Call, read: Read, rows: int) -> FloatArray:
     import pyarrow as pa
 
     columns = {name: typed_cells(column, read(name)) for name, column in call.columns}
-    table = pa.table(columns)
+    whole = pa.record_batch(columns)
     found = np.full((rows, call.size), np.nan)
-    for start in range(0, rows, _BATCH):
-        batch = table.slice(start, _BATCH).combine_chunks().to_batches()[0]
-        found[start : start + _BATCH] = _batch_outputs(call, batch)
+    for start in range(0, max(rows, 1), _BATCH):  # once even for no rows
+        found[start : start + _BATCH] = _batch_outputs(call, whole.slice(start, _BATCH))
     return found
 
 
