@@ -26,6 +26,10 @@ _FELT = 1e-6
 """Part of a statistic's error from which on it is more than rounding."""
 
 
+_LEAST, _MOST = 1e-9, 1e3
+"""Tolerances: nothing is held more exactly, and nothing can move by more than 2."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A measure that a tilt shall keep as it is.
@@ -47,10 +51,10 @@ class Guard:
         tolerance = self.tolerance
         if tolerance is None:
             return
-        if not is_number(tolerance) or tolerance <= 0:
+        if not is_number(tolerance) or not _LEAST <= tolerance <= _MOST:
             raise WorkloadError(
-                f"keep: tolerance: got {short(tolerance)}, expected a finite number above 0, such "
-                "as 0.001 (a tenth of a per cent of the rows in each cell)."
+                f"keep: tolerance: got {short(tolerance)}, expected a number from {_LEAST:g} to "
+                f"{_MOST:g}, such as 0.001 (a tenth of a per cent of the rows in each cell)."
             )
 
 

@@ -172,9 +172,10 @@ def means(
     names = _check_columns([columns] if isinstance(columns, str) else columns, "means")
     groups = _groups(by, "means", names)
     _check_weight(weight)
+    own = _bins_of(bins, groups)
     if not groups and where is None:
         return moments(names, order=1, weight=weight)
-    made = Means(names, by=groups, where=where, **_bins_of(bins, groups), weight=weight)
+    made = Means(names, by=groups, where=where, **own, weight=weight)
     return Workload((made,))
 
 
