@@ -86,7 +86,7 @@ class TestRun:
         assert names[0] == 'corr(age, "hours, weekly")'
         for row in report["statistics"]:
             assert set(row) == {
-                "statistic", "before", "target", "standard_error", "after", "reachable"
+                "statistic", "before", "target", "standard_error", "after", "reachable", "flag"
             }  # fmt: skip
             assert abs(row["after"] - row["target"]) < 3 * row["standard_error"] + 0.02
         assert cli.err == ""

@@ -164,7 +164,7 @@ def test_a_frame_comes_back_as_it_came(kind: Kind) -> None:
     frame = tilt.to_frame()
     assert type(frame) is type(synthetic)
     assert list(frame.columns if hasattr(frame, "dtypes") else frame.column_names) == [
-        *("statistic", "before", "target", "standard_error", "after", "reachable")
+        *("statistic", "before", "target", "standard_error", "after", "reachable", "flag")
     ]
     assert rt.evaluate(real, synthetic, post, columns=["age", "income"], schema=SCHEMA)
     kind.same(real, before[0])

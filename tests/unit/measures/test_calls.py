@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import warnings
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -151,3 +159,168 @@ def test_size_is_a_whole_number(size: Any) -> None:
 def test_a_number_is_no_callable() -> None:
     with pytest.raises(WorkloadError, match="expected a callable"):
         FunctionMeasure(3, ("age",))  # type: ignore[arg-type]
+
+
+# --- callables that mean no good -----------------------------------------------------------------
+
+KINDS: dict[str, Any] = {
+    "masked": lambda x: np.ma.masked_array(x, mask=x > 15),
+    "pandas": lambda x: pd.Series(np.where(x > 15, np.nan, x)),
+    "nullable": lambda x: pd.array([None if v > 15 else v for v in x], dtype="Float64"),
+    "polars": lambda x: pl.Series([None if v > 15 else v for v in x]),
+    "pyarrow": lambda x: pa.array([None if v > 15 else v for v in x], pa.float64()),
+    "chunks": lambda x: pa.chunked_array([[None if v > 15 else float(v) for v in x]]),
+    "list": lambda x: [None if v > 15 else float(v) for v in x],
+    "objects": lambda x: np.array([None if v > 15 else v for v in x], dtype=object),
+    "mixed": lambda x: ["what" if v > 15 else v for v in x],
+    "complex": lambda x: [complex(v, 1) if v > 15 else v for v in x],
+    "complex array": lambda x: np.where(x > 15, 1j * x, x)[:, None] if (x > 15).any() else x,
+    "huge integers": lambda x: [10**400 if v > 15 else int(v) for v in x],
+    "minus infinity": lambda x: np.where(x > 15, -np.inf, x),
+    "nested": lambda x: [[v] * (1 + (v > 15)) for v in x],
+    "dates": lambda x: [datetime(2020, 1, 1) if v > 15 else v for v in x],
+    "signalling": lambda x: [Decimal("sNaN") if v > 15 else Decimal(v) for v in x],
+}
+AGES = {"age": pa.chunked_array([[10.0, 12.0, 20.0, 14.0]])}
+
+
+def read_ages(measure: FunctionMeasure) -> Any:
+    """(rows,) what is summed, as a share of the bounds."""
+    (feature,) = measure.bind(Terms(SCHEMA)).features
+    return (feature.encode(AGES.__getitem__, 4) / feature.column.levels + 1) / 2
+
+
+def ages(batch: pa.RecordBatch) -> Any:
+    return batch["age"].to_numpy(zero_copy_only=False).copy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_number_is_the_lower_bound_whatever_holds_it(kind: str) -> None:
+    made = FunctionMeasure(lambda batch: KINDS[kind](ages(batch)), ("age",), lower=0, upper=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(read_ages(made), [0.5, 0.6, 0, 0.7], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, BaseException, MemoryError])
+def test_an_exit_is_held_against_the_row(kind: type[BaseException]) -> None:
+    def leaves(batch: pa.RecordBatch) -> Any:
+        if (ages(batch) > 15).any():
+            raise kind(ages(batch))
+        return ages(batch)
+
+    made = FunctionMeasure(leaves, ("age",), lower=0, upper=20)
+    np.testing.assert_allclose(read_ages(made), [0.5, 0.6, 0, 0.7], atol=1e-4)
+
+
+def test_the_user_can_stop_it() -> None:
+    def stops(batch: pa.RecordBatch) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read_ages(FunctionMeasure(stops, ("age",)))
+
+
+def test_an_exit_on_synthetic_rows_is_a_refusal() -> None:
+    with pytest.raises(WorkloadError, match="SystemExit: 3"):
+        FunctionMeasure(lambda _: sys.exit(3), ("age",)).check_rows(SCHEMA, AGES.__getitem__, 4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_numbers_of_one_row_never_become_those_of_others(size: int) -> None:
+    """In a transposed or flat array, one row's numbers would stand in other rows' places."""
+    for shape in ((size, 4), (4 * size,), (1, 4, size), (4, size, 1), (2, 2 * size)):
+        if shape in ((4, size), (4,)):
+            continue
+        made = FunctionMeasure(lambda _, s=shape: np.zeros(s), ("age",), size=size)  # type: ignore[misc]
+        with pytest.raises(WorkloadError, match="shape"):
+            made.check_rows(SCHEMA, AGES.__getitem__, 4)
+
+
+@dataclass
+class Scaled:
+    """Can be called and compared, so it has no hash."""
+
+    by: float
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        return ages(batch) * self.by
+
+
+class Odd(Scaled):
+    def __eq__(self, other: object) -> Any:
+        return np.array([True, False])
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [Scaled, Odd])
+def test_a_callable_without_a_hash(kind: type[Scaled]) -> None:
+    table = pa.table({"age": np.arange(100.0)})
+    asked = rt.function(kind(1), ["age"], upper=99) + rt.function(kind(2), ["age"], upper=99)
+    plan = rt.plan(table, asked, rows=100, epsilon=1.0, schema={"age": rt.Numeric(0, 99)})
+    assert plan.queries.size == 2
+    rt.fit(table, rt.measure(table, plan))
+
+
+def test_one_that_changes_its_batch_is_refused_or_harmless() -> None:
+    def changes(batch: pa.RecordBatch) -> Any:
+        own = batch["age"].to_numpy(zero_copy_only=True)
+        own[:] = 0
+        return own
+
+    table = pa.table({"age": [1.0, 2.0, 3.0]})
+    with pytest.raises(WorkloadError, match="read-only"):
+        rt.plan(table, rt.function(changes, ["age"]), rows=3, epsilon=1.0)
+    assert table["age"].to_pylist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", 'a"\r', "\x1b[31m", "\ud800", "x" * 201, 5, b"f"]
+)
+def test_a_name_is_one_line_of_text(name: Any) -> None:
+    with pytest.raises(WorkloadError, match="name: got"):
+        FunctionMeasure(tenth, ("age",), name=name)
+
+
+def test_a_name_may_hold_quotes_and_commas() -> None:
+    table = pa.table({"age": [1.0, 2.0, 3.0]})
+    asked = rt.function(ages, ["age"], upper=3, name='net "income", 2')
+    plan = rt.plan(table, asked, rows=3, epsilon=1.0)
+    assert plan.queries.statistics == ('mean(net "income", 2)',)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(0, 10**400), (-1e308, 1e308), (0, 5e-324), (1, 1), (2, 1), ("0", 1), (0, np.nan)]
+)
+def test_bounds_that_can_not_be_computed_with(bounds: Any) -> None:
+    with pytest.raises(WorkloadError, match="function: "):
+        FunctionMeasure(tenth, ("age",), lower=bounds[0], upper=bounds[1])
+
+
+def test_code_is_in_no_file_and_no_guard(tmp_path: Path) -> None:
+    table = pa.table({"age": [1.0, 2.0, 3.0]})
+    asked = rt.function(ages, ["age"], upper=3)
+    with pytest.raises(WorkloadError, match="can't be kept"):
+        rt.keep(asked)
+    plan = rt.plan(table, asked + rt.means("age"), rows=3, epsilon=1.0)
+    answers = rt.measure(table, plan)
+    tilt = rt.fit(table, answers)
+    for thing in (plan, answers, tilt):
+        with pytest.raises(WorkloadError, match="can't be saved"):
+            thing.save(tmp_path / "file.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_prints_and_sleeps_is_left_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def slow(batch: pa.RecordBatch) -> Any:
+        time.sleep(1e-4)
+        print("hello")
+        return ages(batch)
+
+    table = pa.table({"age": [1.0, 2.0, 3.0]})
+    plan = rt.plan(table, rt.function(slow, ["age"], upper=3), rows=3, epsilon=1.0)
+    rt.measure(table, plan)
+    assert set(capsys.readouterr().out.split()) == {"hello"}
