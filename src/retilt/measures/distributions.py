@@ -412,7 +412,9 @@ class QuantileBlock(Partition):
         own = curve.cumulative[bins + 1] - curve.cumulative[bins]
         reach = np.clip(errors, 1e-6 * own, own)
         below, above = np.maximum(asked - reach, 0), np.minimum(asked + reach, 1)
-        slope = (curve.values(above) - curve.values(below)) / (above - below)
+        rise, run = curve.values(above) - curve.values(below), above - below
+        # A bin without a share of its own, at a probability next to 0, has no density.
+        slope = np.divide(rise, run, out=np.full(len(asked), np.nan), where=run > 0)
         found: FloatArray = errors * slope
         if self._steps:
             noise = variances, factor

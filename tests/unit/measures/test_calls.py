@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ import pytest
 
 import retilt as rt
 from retilt.exceptions import WorkloadError
+from retilt.measures import calls as calls_module
 from retilt.measures.base import Terms
 from retilt.measures.calls import FunctionMeasure
 from retilt.schema.columns import Categorical, Numeric, Schema
@@ -324,3 +326,20 @@ def test_one_that_prints_and_sleeps_is_left_alone(
     plan = rt.plan(table, rt.function(slow, ["age"], upper=3), rows=3, epsilon=1.0)
     rt.measure(table, plan)
     assert set(capsys.readouterr().out.split()) == {"hello"}
+
+
+def test_it_is_called_once_for_all_of_its_numbers_and_nothing_is_held() -> None:
+    calls: list[int] = []
+
+    def three(batch: pa.RecordBatch) -> Any:
+        calls.append(batch.num_rows)
+        return np.stack([ages(batch)] * 3, axis=1)
+
+    table = pa.table({"age": np.arange(100.0)})
+    asked = rt.function(three, ["age"], upper=99, size=3) + rt.function(ages, ["age"], upper=99)
+    plan = rt.plan(table, asked, rows=100, epsilon=1.0)
+    calls.clear()
+    rt.measure(table, plan)
+    assert calls == [100]
+    gc.collect()
+    assert not calls_module._held

@@ -133,6 +133,17 @@ def use(content: dict[str, Any]) -> None:
     rt.measure(PRIVATE, plan_from_dict(content)).statistics_table()
 
 
+@pytest.mark.parametrize("probability", [5e-324, 1e-300, 1e-13, 1 - 2**-53])
+def test_probabilities_next_to_the_ends(probability: float) -> None:
+    """A first bin that noise leaves without a share has no density to divide by."""
+    content = edited(
+        PLAN, "measures.8.probabilities", [probability, 0.5][:: 1 if probability < 0.5 else -1]
+    )
+    plan = plan_from_dict(content)
+    for _ in range(20):
+        rt.measure(PRIVATE, plan).statistics_table()
+
+
 # --- no edit asks for less noise ---------------------------------------------------------------
 
 DOMAIN = pa.table(
