@@ -337,7 +337,7 @@ def test_it_is_called_once_for_all_of_its_numbers_and_nothing_is_held() -> None:
 
     table = pa.table({"age": np.arange(100.0)})
     asked = rt.function(three, ["age"], upper=99, size=3) + rt.function(ages, ["age"], upper=99)
-    plan = rt.plan(table, asked, rows=100, epsilon=1.0)
+    plan = rt.plan(table, asked, rows=100, epsilon=1.0, schema={"age": rt.Numeric(0, 99)})
     calls.clear()
     rt.measure(table, plan)
     assert calls == [100]
