@@ -19,7 +19,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
-from retilt.tilting.designs import design_means
+from retilt.tilting.designs import design_means, selected_parts
 from retilt.tilting.problem import Covariance, Problem, normalised
 
 
@@ -101,10 +101,10 @@ class _Kept:
         encoded = encode_guards(table, guards)
         held = guards.held(measured_keys(answers))
         weights = normalised(base)
-        means = means_of(guards.queries.designs(encoded), weights)
+        designs = guards.queries.designs(encoded)
+        means = means_of(designs, weights)
         deviations = guards.deviations(means, float(1 / np.sum(weights**2)))
-        designs = guards.queries.designs(encoded, held)
-        return cls(designs, means[held], deviations[held] ** 2, encoded)
+        return cls(selected_parts(designs, held), means[held], deviations[held] ** 2, encoded)
 
 
 def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
@@ -113,9 +113,15 @@ def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
     return encode(table, guards.queries.features)
 
 
-def measured_keys(answers: Targets) -> set[str]:
-    """Identities of the queries that are answered, which no guard holds."""
-    return {key for block in answers.queries.blocks for key in block.keys}
+def guard_designs(table: Table, guards: Guards, asked: Asked) -> tuple[Design, ...]:
+    """The queries that guards hold beside those that are asked, for every row of a table."""
+    designs = guards.queries.designs(encode_guards(table, guards))
+    return selected_parts(designs, guards.held(measured_keys(asked)))
+
+
+def measured_keys(asked: Asked) -> set[str]:
+    """Identities of the queries that are asked, which no guard holds."""
+    return {key for block in asked.queries.blocks for key in block.keys}
 
 
 def means_of(designs: Sequence[Design], weights: FloatArray) -> FloatArray:

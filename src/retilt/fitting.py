@@ -16,7 +16,7 @@ from retilt.candidates import (
     Candidates,
     base_of,
     encode_candidates,
-    encode_guards,
+    guard_designs,
     targets_of,
 )
 from retilt.engines.base import Table
@@ -119,11 +119,7 @@ def fit(
             "error 0. Use the default method."
         )
     guards, left_out = guards_of(keep, targets, table)
-    if paper is not None and guards is not None:
-        raise InputError(
-            "keep: guards belong to the default method; the paper's has none. Leave them out, or "
-            "use the default method."
-        )
+    _refuse_guards(guards, paper)
     candidates = Candidates.of(table, targets, base_weights, guards)
     if paper is None:
         solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
@@ -162,6 +158,14 @@ def guards_of(
             "the plan."
         )
     return resolve_guards(table, keep.guards, load_declared(targets.schema), targets.queries)
+
+
+def _refuse_guards(guards: Guards | None, paper: Paper | None) -> None:
+    if paper is not None and guards is not None:
+        raise InputError(
+            "keep: guards belong to the default method; the paper's has none. Leave them out, or "
+            "use the default method."
+        )
 
 
 def _fit_default(
@@ -231,15 +235,13 @@ def check_fit(
     InputError
         As :func:`fit`.
     """
-    paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
     table = open_table(synthetic)
-    if plan.guards is not None and method != "default":
-        raise InputError("keep: guards belong to the default method; the paper's has none.")
+    _refuse_guards(plan.guards, paper)
     designs = plan.queries.designs(encode_candidates(table, plan))
     if plan.guards is not None:
-        held = plan.guards.held(set(plan.queries.keys))
-        designs += plan.guards.queries.designs(encode_guards(table, plan.guards), held)
-    dense = method != "default" or denoise is not None
+        designs += guard_designs(table, plan.guards, plan)
+    dense = paper is not None or denoise is not None
     check_designs(designs, base_of(table, base_weights), min_ess=min_ess, dense=dense)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from retilt.candidates import guard_designs
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.evaluation import correlation_matrix
@@ -22,8 +23,18 @@ from retilt.exceptions import (
     WorkloadError,
 )
 from retilt.fitting import check_designs
-from retilt.measures.base import Basis, Feature, FloatArray, IntArray, Measure, Terms, Tunable
+from retilt.measures.base import (
+    Basis,
+    Feature,
+    FloatArray,
+    IntArray,
+    Measure,
+    Reading,
+    Terms,
+    Tunable,
+)
 from retilt.measures.calls import check_callables
+from retilt.measures.entries import listed
 from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import Partition, rare
@@ -45,7 +56,7 @@ from retilt.resolving import resolve_guards, with_edges
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import numbers, to_unit, values_of
 from retilt.schema.formats import Declared, load_declared, resolve
-from retilt.tables import encode, require_columns
+from retilt.tables import require_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,10 +181,6 @@ def _check_rows(rows: object, unit: Unit, synthetic_rows: int) -> int:
     return int(rows)
 
 
-_NAMED = 5
-"""Statistics that a note names before it counts the rest."""
-
-
 @dataclass(frozen=True)
 class _StandIn:
     """The synthetic table, each column read and encoded once."""
@@ -191,9 +198,10 @@ class _StandIn:
 
     def encode(self, features: Sequence[Feature]) -> dict[Feature, IntArray]:
         """The features' columns as integers."""
+        reading = Reading(self.cells)
         for feature in features:
             if feature not in self._encoded:
-                self._encoded[feature] = feature.encode(self.cells, self.table.rows)
+                self._encoded[feature] = feature.encode(reading, self.table.rows)
         return {f: self._encoded[f] for f in features}
 
 
@@ -254,8 +262,7 @@ class _Planner:
             return
         designs = plan.queries.designs(self.stand_in.encode(plan.queries.features))
         if guards is not None:
-            held = guards.held(set(plan.queries.keys))
-            designs += guards.queries.designs(encode(table, guards.queries.features), held)
+            designs += guard_designs(table, guards, plan)
         check_designs(designs, np.ones(table.rows))
 
     def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
@@ -364,9 +371,8 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
     notes = list(draft.notes)
     if drowned.any():
         names = [s for s, d in zip(queries.statistics, drowned, strict=True) if d]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         notes.append(
-            f"Noise would dominate {', '.join(names[:_NAMED])}{more}: a group, a variance or a "
+            f"Noise would dominate {listed(names, str)}: a group, a variance or a "
             "density is too small at this budget. Spend more, or ask for fewer or larger groups."
         )
     deviations = np.sqrt(guess.variances + (guess.common_noise**2).sum(axis=1))

@@ -35,7 +35,7 @@ def resolve_guards(
     table: Table,
     guards: Sequence[Guard | Everything],
     declared: Declared,
-    measured: Queries | None,
+    measured: Queries,
 ) -> tuple[Guards | None, list[str]]:
     """Guards with their bins and schema fixed, and what had to be left out.
 
@@ -49,7 +49,6 @@ def resolve_guards(
         Declared bounds and categories; the others are read off the table.
     measured
         What is measured: to keep the table of a column that a measure moves would contradict it.
-        None if that is not known.
 
     Raises
     ------
@@ -61,8 +60,8 @@ def resolve_guards(
     require_columns(table, names, "the synthetic table")
     columns: dict[str, Column] = dict(resolve(declared, table, names).columns)
     notes = []
+    asked = {n for f in measured.features for n in f.reads}
     for everything in (g for g in guards if isinstance(g, Everything)):
-        asked = {n for f in (measured.features if measured else ()) for n in f.reads}
         left_out = []
         for name in (n for n in table.names if n not in asked):
             try:

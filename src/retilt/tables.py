@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from retilt.engines.base import Table
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import Feature, IntArray
+from retilt.measures.base import Feature, IntArray, Reading
 from retilt.measures.entries import listed
 from retilt.schema.columns import Schema
 from retilt.schema.encode import check_type
@@ -30,9 +30,9 @@ def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]
             held[name] = table.cells(name)
         return held[name]
 
-    encoded = {}
+    reading, encoded = Reading(read), {}
     for feature in features:
-        encoded[feature] = feature.encode(read, table.rows)
+        encoded[feature] = feature.encode(reading, table.rows)
         for name in feature.reads:
             wanted[name] -= 1
             if not wanted[name]:

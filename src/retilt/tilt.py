@@ -17,6 +17,7 @@ from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray
+from retilt.measures.entries import listed
 from retilt.measures.formats import guards_from_dict, guards_to_dict
 from retilt.measures.guards import Guards
 from retilt.measures.moments import MomentsBlock
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from retilt.report import Correlations, Facts
 
 FORMAT = "retilt-tilt/1"
-
-_NAMED = 5
-"""Statistics that a note names before it counts the rest."""
 
 _KEPT = (
     "The weights were left as they were: the statistics that were asked for agree with the "
@@ -157,7 +155,7 @@ class Tilt:
             return _PAPER_ADVICE[self.status]
         if self.kept and self.status is Status.INFEASIBLE_MEASURES:
             return _PULLED
-        if not self._kept:
+        if not self._unmoved:
             return self.status.advice
         return _HELD if self.answers.exact.any() else _KEPT
 
@@ -172,7 +170,7 @@ class Tilt:
         return "multinomial" if self.by_paper else "systematic"
 
     @property
-    def _kept(self) -> bool:
+    def _unmoved(self) -> bool:
         """Whether noisy answers moved nothing, because the statistics agree already."""
         return self.solution.eta == math.inf and self.exit_code == 0
 
@@ -303,13 +301,11 @@ class Tilt:
         if self.moved:
             notes.append(_MOVED)
         if self.unmet:
-            named = ", ".join(self.unmet[:_NAMED])
-            more = f" and {len(self.unmet) - _NAMED} more" if len(self.unmet) > _NAMED else ""
             limit = _unmet_limit(len(self._statistics))
             off = f"over {limit:.2g} standard errors off"
             if self.answers.exact.any():
                 off += ", or exact and missed"
-            notes.append(f"Not met, {off}: {named}{more}.")
+            notes.append(f"Not met, {off}: {listed(self.unmet, str)}.")
         if self.ess < _SMALL * len(self.weights):
             notes.append(
                 f"The weights gather on a few rows: they are worth {self.ess:,.1f} rows of "

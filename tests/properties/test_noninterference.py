@@ -330,27 +330,32 @@ def unchecked(cells: list[bytes], kind: pa.DataType) -> pa.Array:
     return pa.array(cells, pa.binary()).view(pa.string()).cast(kind)
 
 
+def with_bytes(ordinary: dict[str, str], cell: bytes, holder: str, kind: str, path: Path) -> Any:
+    """Three rows of ordinary text, the second of other bytes if there are any, in a holder."""
+    columns = {}
+    for name, text in ordinary.items():
+        other = text.encode()
+        columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
+        if holder == "dictionary":
+            places = pa.array([0, 1, 2], pa.int8())
+            columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
+    frame = pa.table(columns)
+    if holder == "ArrowDtype":
+        return frame.to_pandas(types_mapper=pd.ArrowDtype)
+    if holder == "parquet":
+        pq.write_table(frame, path)
+        return path
+    return frame
+
+
 @pytest.mark.parametrize("kind", TEXT_TYPES)
 @pytest.mark.parametrize("holder", ["pyarrow", "dictionary", "ArrowDtype", "parquet", "arrow"])
 def test_a_cell_that_is_not_utf8(holder: str, kind: str, tmp_path: Path) -> None:
     plan = make_plan(3)
     seen = []
     for number, cell in enumerate((b"", b"", *BYTES)):
-        columns = {}
-        for name, ordinary in ORDINARY.items():
-            other = ordinary.encode()
-            columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
-            if holder == "dictionary":
-                places = pa.array([0, 1, 2], pa.int8())
-                columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
-        frame: Any = pa.table(columns)
-        if holder == "ArrowDtype":
-            frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
-        elif holder == "parquet":
-            path = tmp_path / f"{number}.parquet"
-            pq.write_table(frame, path)
-            frame = path
-        elif holder == "arrow":
+        frame = with_bytes(ORDINARY, cell, holder, kind, tmp_path / f"{number}.parquet")
+        if holder == "arrow":
             path = tmp_path / f"{number}.arrow"
             with pa.ipc.new_file(path, frame.schema) as sink:
                 sink.write_table(frame)
@@ -751,20 +756,8 @@ def test_every_measure_of_a_cell_that_is_not_utf8(holder: str, kind: str, tmp_pa
     plan = wide_plan(1, 1e-9, code=True)
     seen = []
     for number, cell in enumerate((b"", b"", *BYTES)):
-        columns = {}
-        for name, ordinary in {**WIDE_ORDINARY, "who": "p"}.items():
-            other = ordinary.encode()
-            columns[name] = unchecked([other, cell or other, other], TEXT_TYPES[kind])
-            if holder == "dictionary":
-                places = pa.array([0, 1, 2], pa.int8())
-                columns[name] = pa.DictionaryArray.from_arrays(places, columns[name])
-        frame: Any = pa.table(columns)
-        if holder == "ArrowDtype":
-            frame = frame.to_pandas(types_mapper=pd.ArrowDtype)
-        elif holder == "parquet":
-            path = tmp_path / f"{number}.parquet"
-            pq.write_table(frame, path)
-            frame = path
+        ordinary = {**WIDE_ORDINARY, "who": "p"}
+        frame = with_bytes(ordinary, cell, holder, kind, tmp_path / f"{number}.parquet")
         seen.append(observe(frame, plan))
     assert_alike(seen)
 

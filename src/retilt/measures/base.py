@@ -40,6 +40,26 @@ Read: TypeAlias = "Callable[[str], pa.ChunkedArray]"
 """Gives (rows,) cells of the column of a name."""
 
 
+@dataclass
+class Reading:
+    """A table's columns for as long as its features are encoded.
+
+    Attributes
+    ----------
+    read
+        Gives the columns.
+    last
+        What a source computed last for several features, after a key that tells what it is.
+    """
+
+    read: Read
+    last: tuple[object, FloatArray] | None = None
+
+    def __call__(self, name: str) -> pa.ChunkedArray:
+        """(rows,) the column's cells."""
+        return self.read(name)
+
+
 def label(text: str) -> str:
     """A name as it stands in a statistic's name: quoted where it could be read as two.
 

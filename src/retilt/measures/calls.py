@@ -13,14 +13,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import FloatArray, Read, Terms, Variable
+from retilt.measures.base import FloatArray, Read, Reading, Terms, Variable
 from retilt.measures.derived import check_bounds
 from retilt.measures.entries import short
 from retilt.measures.expressions import typed_cells
@@ -89,23 +87,16 @@ class Call:
         return pa.chunked_array([pa.array(np.where(np.isnan(found), self.missing, found))])
 
 
-_held: WeakKeyDictionary[FunctionType, tuple[object, FloatArray]] = WeakKeyDictionary()
-"""What the last callable gave, for as long as the table is read by one function."""
-
-
 def _outputs(call: Call, read: Read, rows: int) -> FloatArray:
     """(rows, size) of the callable's numbers, NaN for none.
 
     Its numbers are asked for one after another, and it is called once for all of them.
     """
     asked = (call.number, call.columns, call.size)
-    before = _held.get(read) if isinstance(read, FunctionType) else None
-    if before is not None and before[0] == asked:
-        return before[1]
-    found = _called(call, read, rows)
-    if isinstance(read, FunctionType):
-        _held[read] = asked, found
-    return found
+    reading = read if isinstance(read, Reading) else Reading(read)
+    if reading.last is None or reading.last[0] != asked:
+        reading.last = asked, _called(call, read, rows)
+    return reading.last[1]
 
 
 def _called(call: Call, read: Read, rows: int) -> FloatArray:
@@ -257,7 +248,7 @@ class FunctionMeasure:
             raise WorkloadError(
                 f"function {self.name!r}: on {tried} synthetic rows it failed "
                 f"({type(error).__name__}: {error}). It takes a pyarrow.RecordBatch of "
-                f"{', '.join(self.columns)} and gives ({self.size} for) each row a number."
+                f"{', '.join(self.columns)} and gives numbers, {self.size:,} for each row."
             ) from None
         gaps = _with_gaps(batch)
         if not (

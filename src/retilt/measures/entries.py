@@ -89,18 +89,20 @@ def read_edges(entry: Mapping[str, Any], key: str = "edges") -> dict[str, tuple[
 
 
 def read_fraction(entry: Mapping[str, Any], key: str) -> Fraction | None:
-    """A positive fraction written as text, or null.
+    """A positive fraction written as text, or null."""
+    return None if entry[key] is None else parse_fraction(entry[key], key)
+
+
+def parse_fraction(text: object, what: str) -> Fraction:
+    """A positive fraction written as text; ``what`` names it in errors.
 
     Digits only: ``Fraction`` also reads exponents, and '1e999999999' would ask for hours of
     work.
     """
-    text = entry[key]
-    if text is None:
-        return None
     found = _FRACTION.fullmatch(text) if isinstance(text, str) else None
     above, below = (int(found[1]), int(found[2] or 1)) if found else (0, 1)
     if not (0 < above <= _LARGEST * below and 0 < below <= _LARGEST):
-        raise FormatError(f"{key}: expected null or a fraction above 0 such as '3/4'.")
+        raise FormatError(f"{what}: got {short(text)}, expected a fraction above 0 such as '3/4'.")
     return Fraction(above, below)
 
 

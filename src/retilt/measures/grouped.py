@@ -417,10 +417,8 @@ class GroupedBlock:
     ) -> tuple[FloatArray, FloatArray]:
         """(R,) variances and (R, C) common factor of the groups' (projected) shares."""
         own, common = variances[: self.cells], factor[: self.cells]
-        if self.partition is not None and self.partition.known_total:
-            m = self.cells
-            own = own * (1 - 2 / m) + own.sum() / m**2
-            common = common - common.mean(axis=0)
+        if self.partition is not None:
+            own, common = self.partition.share_noise(own, common)
         return own[self.groups], common[self.groups]
 
     def _errors(

@@ -25,7 +25,6 @@ from retilt.schema.columns import Schema
 _FELT = 1e-6
 """Part of a statistic's error from which on it is more than rounding."""
 
-
 _LEAST, _MOST = 1e-9, 1e3
 """Tolerances: nothing is held more exactly, and nothing can move by more than 2."""
 
@@ -48,14 +47,7 @@ class Guard:
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        tolerance = self.tolerance
-        if tolerance is None:
-            return
-        if not is_number(tolerance) or not _LEAST <= tolerance <= _MOST:
-            raise WorkloadError(
-                f"keep: tolerance: got {short(tolerance)}, expected a number from {_LEAST:g} to "
-                f"{_MOST:g}, such as 0.001 (a tenth of a per cent of the rows in each cell)."
-            )
+        _check_tolerance(self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,16 @@ class Everything:
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        Guard.__post_init__(self)  # type: ignore[arg-type]
+        _check_tolerance(self.tolerance)
+
+
+def _check_tolerance(tolerance: float | None) -> None:
+    if tolerance is None or (is_number(tolerance) and _LEAST <= tolerance <= _MOST):
+        return
+    raise WorkloadError(
+        f"keep: tolerance: got {short(tolerance)}, expected a number from {_LEAST:g} to "
+        f"{_MOST:g}, such as 0.001 (a tenth of a per cent of the rows in each cell)."
+    )
 
 
 @dataclass(frozen=True)

@@ -204,12 +204,18 @@ class Partition:
 
     def share_errors(self, variances: FloatArray, factor: FloatArray) -> FloatArray:
         """(K,) standard errors of the (projected) shares."""
+        return root(*self.share_noise(variances, factor))
+
+    def share_noise(
+        self, variances: FloatArray, factor: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """(K,) variances and (K, R) common factor of the (projected) shares, cell by cell."""
         if self.known_total:
             m = self.size
             # x_k - mean(x): variance v_k (1 - 2/m) + sum(v) / m^2.
             variances = variances * (1 - 2 / m) + variances.sum() / m**2
             factor = factor - factor.mean(axis=0)
-        return root(variances, factor)
+        return variances, factor
 
     def combination_errors(
         self, coefficients: FloatArray, variances: FloatArray, factor: FloatArray

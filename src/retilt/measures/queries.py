@@ -115,17 +115,13 @@ class QuerySet:
             found.extend(own[i] for i in kept)
         return tuple(found)
 
-    def designs(
-        self, encoded: Mapping[Feature, IntArray], chosen: NDArray[np.bool_] | None = None
-    ) -> tuple[Design, ...]:
-        """The solver's view of every row: the K queries, or the ``chosen`` of them, in order."""
-        found, start = [], 0
-        for block, kept in zip(self.blocks, self.kept, strict=True):
-            own = kept if chosen is None else kept[chosen[start : start + len(kept)]]
-            start += len(kept)
-            if len(own):
-                found.append(block.design([encoded[f] for f in block.features], own))
-        return tuple(found)
+    def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
+        """The solver's view of every row: the K queries, in order."""
+        return tuple(
+            b.design([encoded[f] for f in b.features], kept)
+            for b, kept in zip(self.blocks, self.kept, strict=True)
+            if len(kept)
+        )
 
     def block_answers(self, answers: FloatArray) -> list[FloatArray]:
         """(K,) answers handed back to each block, duplicates included."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from retilt.exceptions import InputError, PrivacyError
 from retilt.measures.base import Relation
-from retilt.privacy.unit import Unit, unit_name
+from retilt.privacy.unit import Unit
 
 LEAST_DELTA = 1e-300
 """Below this, fractions of delta lose digits in floats, and with them the proof."""
@@ -151,7 +151,7 @@ class Generator:
         given: object = self.relation
         name = given.value if isinstance(given, Relation) else given
         if isinstance(given, get_args(Unit)):
-            name = unit_name(given)
+            name = given.name
         if not isinstance(name, str) or name not in _NEIGHBOURS:
             raise InputError(
                 f"generator: got the relation {given!r}, expected one of "

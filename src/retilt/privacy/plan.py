@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +22,7 @@ from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Basis, Measure, Terms
 from retilt.measures.calls import FunctionMeasure
-from retilt.measures.entries import listed
+from retilt.measures.entries import listed, parse_fraction
 from retilt.measures.formats import (
     guards_from_dict,
     guards_to_dict,
@@ -42,14 +41,11 @@ from retilt.privacy.budget import (
     total_budget,
 )
 from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
-from retilt.privacy.unit import Unit, parse_unit, unit_name, unit_to_json
+from retilt.privacy.unit import Unit, parse_unit, unit_to_json
 from retilt.schema.columns import Schema
 from retilt.schema.formats import schema_from_dict, schema_to_dict
 
 FORMAT = "retilt-plan/1"
-
-_FRACTION = re.compile(r"([0-9]+)(?:/([0-9]+))?")
-_LARGEST = 2**40
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"Plan({len(self.measures)} measures, {self.queries.size} queries, "
-            f"{describe(self.budget)}, unit={unit_name(self.unit)!r}, rows={self.rows})"
+            f"{describe(self.budget)}, unit={self.unit.name!r}, rows={self.rows})"
         )
 
     @cached_property
@@ -371,7 +367,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
         check_number("measures", len(content["measures"]))
         for entry in content["measures"]:
             measures.append(measure_from_dict(entry))
-            scales.append(_fraction(entry["scale"], "scale"))
+            scales.append(parse_fraction(entry["scale"], "scale"))
         raw_count = content["count_scale"]
         plan = Plan(
             unit=parse_unit(content["unit"]),
@@ -382,7 +378,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
             schema=schema_from_dict(content["schema"]),
             measures=tuple(measures),
             scales=tuple(scales),
-            count_scale=None if raw_count is None else _fraction(raw_count, "count_scale"),
+            count_scale=None if raw_count is None else parse_fraction(raw_count, "count_scale"),
             expected=tuple(_error(s["expected_standard_error"]) for s in content["statistics"]),
             notes=tuple(str(n) for n in content["notes"]),
             guards=guards_from_dict(content["guards"]),
@@ -395,22 +391,6 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
     except (TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError):
         raise FormatError("a value is missing or has the wrong type.") from None
     return plan
-
-
-def _fraction(text: object, what: str) -> Fraction:
-    """A positive fraction written as text.
-
-    Digits only: ``Fraction`` also reads exponents, and '1e999999999' would ask for hours of work.
-    """
-    if not isinstance(text, str) or len(text) > 100:
-        raise FormatError(f"{what}: expected a fraction such as '3/4'.")
-    found = _FRACTION.fullmatch(text)
-    if found is None:
-        raise FormatError(f"{what}: got {text!r}, expected a fraction such as '3/4'.")
-    above, below = int(found[1]), int(found[2] or 1)
-    if not (0 < above <= _LARGEST * below and 0 < below <= _LARGEST):
-        raise FormatError(f"{what}: got {text!r}, expected a fraction above 0.")
-    return Fraction(above, below)
 
 
 def _error(value: object) -> float | None:

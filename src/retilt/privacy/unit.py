@@ -198,8 +198,3 @@ def unit_to_json(unit: Unit) -> str | dict[str, Any]:
     if unit.person is None:
         return unit.name
     return {"unit": unit.name, "person": unit.person, "max_rows": unit.max_rows}
-
-
-def unit_name(unit: Unit) -> str:
-    """The unit's name in files and options."""
-    return unit.name

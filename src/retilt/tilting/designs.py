@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -164,6 +164,17 @@ def selected(design: Design, keep: NDArray[np.bool_]) -> Design:
     if isinstance(chosen, Grouped):
         return replace(chosen, cell=chosen.cell[keep])
     return chosen
+
+
+def selected_parts(designs: Sequence[Design], keep: NDArray[np.bool_]) -> tuple[Design, ...]:
+    """The parts that hold some of the (K,) queries, with those alone."""
+    found, start = [], 0
+    for design in designs:
+        stop = start + design_queries(design)
+        if np.any(keep[start:stop]):
+            found.append(selected(design, keep[start:stop]))
+        start = stop
+    return tuple(found)
 
 
 def ranges(design: Design) -> FloatArray:

@@ -16,7 +16,7 @@ from retilt.tilting.designs import (
     design_queries,
     design_rows,
     ranges,
-    selected,
+    selected_parts,
 )
 
 EXACT = 1e-5
@@ -271,7 +271,7 @@ class Problem:
     def only(self, keep: NDArray[np.bool_]) -> Problem:
         """The problem with some of its queries, at least one."""
         return Problem(
-            self._selected(keep),
+            selected_parts(self.designs, keep),
             self.answers[keep],
             self.covariance.select(keep),
             self.base,
@@ -281,18 +281,8 @@ class Problem:
 
     def scales(self, keep: NDArray[np.bool_]) -> FloatArray:
         """Range of some of the queries over the rows, 1 for a constant."""
-        found = np.concatenate([ranges(part) for part in self._selected(keep)])
+        found = np.concatenate([ranges(part) for part in selected_parts(self.designs, keep)])
         return np.where(found > 0, found, 1.0)
-
-    def _selected(self, keep: NDArray[np.bool_]) -> list[Design]:
-        """The parts that hold some of the queries, with those alone."""
-        found, start = [], 0
-        for design in self.designs:
-            stop = start + design_queries(design)
-            if np.any(keep[start:stop]):
-                found.append(selected(design, keep[start:stop]))
-            start = stop
-        return found
 
 
 def _mask(name: str, values: ArrayLike | None, default: NDArray[np.bool_]) -> NDArray[np.bool_]:

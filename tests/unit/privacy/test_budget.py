@@ -25,7 +25,7 @@ from retilt.privacy.budget import (
     total_budget,
     zcdp_to_approx,
 )
-from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, parse_unit, unit_name
+from retilt.privacy.unit import AddRemoveOneRow, ReplaceOneRow, parse_unit
 
 REPLACE, ADD_REMOVE = Relation.REPLACE, Relation.ADD_REMOVE
 
@@ -115,8 +115,8 @@ def test_files_without_a_budget_are_refused(content: Any) -> None:
 
 def test_units() -> None:
     for unit in (ReplaceOneRow(), AddRemoveOneRow()):
-        assert parse_unit(unit_name(unit)) == parse_unit(unit) == unit
-        assert unit_name(unit) == unit.relation.value
+        assert parse_unit(unit.name) == parse_unit(unit) == unit
+        assert unit.name == unit.relation.value
     assert "public" in ReplaceOneRow().promise
     assert "private and measured" in AddRemoveOneRow().promise
 

@@ -254,9 +254,9 @@ REFUSED_FUNCTIONS = {
             "regexp_matches regexp_full_match regexp_extract regexp_replace regexp_like"
             " regexp_split_to_array"
         ),
-        "takes a regular expression; use LIKE, contains or starts_with, it",
+        "takes a regular expression (LIKE, contains and starts_with do not)",
     ),
-    "log": "means a different base in different databases; use ln, log10 or log2, it",
+    "log": "means a different base in different databases (ln, log10 and log2 do not)",
 }
 
 NUMBER_TEXT = r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
