@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from retilt.exceptions import InputError, OutputExistsError
 
@@ -86,3 +88,13 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     """Write text as UTF-8 with plain newlines, whole or not at all."""
     with atomic_output(path, force) as draft:
         draft.write_bytes(text.encode("utf-8"))
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """The text of a JSON file of ours."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json_text(content), force=force)

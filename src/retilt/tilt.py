@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import read_json
+from retilt._output import write_json
 from retilt.candidates import Candidates, encode_guards, means_of, measured_keys, targets_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
@@ -21,7 +23,6 @@ from retilt.measures.entries import listed
 from retilt.measures.formats import guards_from_dict, guards_to_dict
 from retilt.measures.guards import Guards
 from retilt.measures.moments import MomentsBlock
-from retilt.privacy.plan import read_json, write_json
 from retilt.privacy.targets import Queries, Targets, targets_from_dict
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
 from retilt.schema.columns import Boolean, Categorical, Schema

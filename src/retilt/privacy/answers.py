@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import read_json
+from retilt._output import write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
@@ -24,7 +26,7 @@ from retilt.measures.guards import Guards
 from retilt.measures.partitions import TRUSTED
 from retilt.measures.queries import QuerySet
 from retilt.privacy.mechanism import MAX_SCALE
-from retilt.privacy.plan import Plan, plan_from_dict, read_json, table_frame, write_json
+from retilt.privacy.plan import Plan, plan_from_dict, table_frame
 from retilt.schema.columns import Schema
 
 FORMAT = "retilt-answers/1"

@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from retilt.engines.files import atomic_output
+from retilt._input import read_json
+from retilt._output import write_json
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Basis, Measure, Terms
@@ -293,35 +294,6 @@ def total_under(own: Budget, generator: Generator | None, unit: Unit) -> Budget 
 def table_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Rows of a result as a frame: pandas if it is installed, else PyArrow."""
     return user_frame({key: [row[key] for row in rows] for key in rows[0]})
-
-
-def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> None:
-    """Write a JSON file whole or not at all."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    with atomic_output(path, force=force) as temporary:
-        Path(temporary).write_text(text + "\n", encoding="utf-8")
-
-
-def read_json(path: str | Path, what: str) -> dict[str, Any]:
-    """Read a JSON object; ``what`` names the kind of file in errors."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = json.loads(text, object_pairs_hook=_without_repeats)
-    except OSError as error:
-        raise FormatError(f"{what} file {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise FormatError(f"{what} file {path} is not JSON (or names a key twice).") from None
-    if not isinstance(content, dict):
-        raise FormatError(f"{what} file {path}: expected a JSON object.")
-    return content
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are distinct: of two budgets a reader might see the wrong one."""
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("a key stands twice")
-    return content
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import read_json
+from retilt._output import write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm, Variable
 from retilt.measures.linear import StatedQueries
 from retilt.privacy.answers import estimates_table
 from retilt.privacy.binding import Bound, bind, numbered
-from retilt.privacy.plan import read_json, table_frame, write_json
+from retilt.privacy.plan import table_frame
 from retilt.privacy.stated import Cells, Entry, Label, Position, number, parse_statistic
 from retilt.schema.columns import Categorical, Column, Numeric, Schema
 from retilt.schema.formats import (

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from numpy import bool_
 from numpy.typing import NDArray
 
+from retilt._input import read_json
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import Design, Feature, FloatArray, IntArray, Norm
 from retilt.measures.guards import Guards
 from retilt.privacy import answers as measured
 from retilt.privacy import published
 from retilt.privacy.answers import Answers, answers_from_dict
-from retilt.privacy.plan import read_json
 from retilt.privacy.published import Published, published_from_dict
 from retilt.schema.columns import Schema
 
