@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from retilt._version import __version__
 
 if TYPE_CHECKING:
+    from retilt.auditing import Audit, audit
     from retilt.evaluation import Evaluation, evaluate
     from retilt.exceptions import RetiltError
     from retilt.fitting import fit
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from retilt.planning import plan, top_correlated
     from retilt.privacy.answers import Answers, load_answers
     from retilt.privacy.budget import ZCDP, ApproxDP, Generator, PureDP
+    from retilt.privacy.ledger import Ledger
     from retilt.privacy.plan import Plan, load_plan
     from retilt.privacy.published import Published, load_published
     from retilt.privacy.unit import (
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from retilt.tilting.solution import Status
 
 _HOME = {
+    "Audit": "auditing",
+    "audit": "auditing",
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
     "RetiltError": "exceptions",
@@ -82,6 +86,7 @@ _HOME = {
     "ZCDP": "privacy.budget",
     "Plan": "privacy.plan",
     "load_plan": "privacy.plan",
+    "Ledger": "privacy.ledger",
     "Published": "privacy.published",
     "load_published": "privacy.published",
     "AddRemoveOnePerson": "privacy.unit",
@@ -106,11 +111,13 @@ __all__ = [
     "AddRemoveOneRow",
     "Answers",
     "ApproxDP",
+    "Audit",
     "Boolean",
     "Categorical",
     "Datetime",
     "Evaluation",
     "Generator",
+    "Ledger",
     "Numeric",
     "Paper",
     "Plan",
@@ -125,6 +132,7 @@ __all__ = [
     "Tilt",
     "Workload",
     "__version__",
+    "audit",
     "cdf",
     "correlation",
     "evaluate",

@@ -165,6 +165,23 @@ GENERATOR_UNIT = Annotated[
     ),
 ]
 
+LEDGER = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.db",
+        help="Charge the plan to this ledger (`retilt budget open`) before anything is measured.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+DATASET = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="PRIVATE's name in the ledger; may be left out where it has one only.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+
 _FIT = "Fit"
 METHOD = Annotated[
     Method,
@@ -260,6 +277,15 @@ REPORT = Annotated[
 PLAN_OUT = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE.json", help="The plan.", rich_help_panel=_FILES),
+]
+PRIVACY_OUT = Annotated[
+    Path | None,
+    typer.Option(
+        "--privacy",
+        metavar="FILE.md",
+        help="The privacy statement, as a page to file.",
+        rich_help_panel=_FILES,
+    ),
 ]
 ANSWERS_OUT = Annotated[
     Path | None,

@@ -18,6 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retilt.exceptions import RepeatedPlanWarning
+
 if TYPE_CHECKING:
     from retilt.evaluation import Evaluation
     from retilt.privacy.plan import Plan
@@ -123,6 +125,20 @@ def _wrapped(text: str) -> str:
     """Give a paragraph in lines no longer than the terminal's, or than people like to read."""
     width = min(shutil.get_terminal_size().columns, 100)
     return textwrap.fill(text, max(width, 40), break_long_words=False, break_on_hyphens=False)
+
+
+@contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Print the library's warnings as sentences, without source lines."""
+    import warnings
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"warning: {printable(str(message))}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RepeatedPlanWarning)
+        warnings.showwarning = say
+        yield
 
 
 def spell_out_unknown_letters() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from retilt._budget import budget
 from retilt._measures import (
     CDF,
     CORRELATE,
@@ -41,6 +42,7 @@ from retilt._options import (
     BASE_WEIGHTS,
     BASIS,
     BASIS_OF_METHOD,
+    DATASET,
     DELTA,
     DENOISE,
     EPSILON,
@@ -49,12 +51,14 @@ from retilt._options import (
     GENERATOR_EPSILON,
     GENERATOR_RHO,
     GENERATOR_UNIT,
+    LEDGER,
     METHOD,
     MIN_ESS,
     OUTPUT,
     PERSON,
     PLAN_OUT,
     POST,
+    PRIVACY_OUT,
     PRIVATE,
     QUIET,
     REPORT,
@@ -78,6 +82,7 @@ from retilt._options import (
     unit_of,
     value_of,
 )
+from retilt._output import write_text
 from retilt._terminal import (
     Terminal,
     fit_object,
@@ -87,6 +92,7 @@ from retilt._terminal import (
     show_notes,
     show_plan,
     spell_out_unknown_letters,
+    spoken_warnings,
     with_error,
 )
 from retilt._version import __version__
@@ -99,8 +105,19 @@ if TYPE_CHECKING:
 
 INTERNAL_ERROR = 1
 INTERRUPTED = 130
-COMMANDS = ("plan", "measure", "fit", "sample", "run", "evaluate", "schema", "demo")
-NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema"})
+COMMANDS = (
+    "plan",
+    "measure",
+    "fit",
+    "sample",
+    "run",
+    "evaluate",
+    "schema",
+    "demo",
+    "budget",
+    "audit",
+)
+NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema", "budget", "audit"})
 """Commands that never see the private table: only their internal errors show a traceback."""
 TABLES = ("table", "weights")
 """Outputs whose name's ending says their format."""
@@ -116,6 +133,9 @@ app = typer.Typer(
     ),
     epilog="Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 4 not all met.",
 )
+
+
+app.add_typer(budget, name="budget")
 
 
 # -- shared steps ----------------------------------------------------------------------------------
@@ -170,6 +190,8 @@ class _Keeper:
     plan_file: Path | None
     answers_file: Path | None
     force: bool
+    privacy_file: Path | None = None
+    ledger: Path | None = None
     answers: Answers | None = None
     saved: bool = False
 
@@ -182,6 +204,18 @@ class _Keeper:
         if self.answers_file is not None:
             answers.save(self.answers_file, force=self.force)
             self.saved = True
+            self._tell_ledger(self.answers_file)
+        if self.privacy_file is not None:
+            write_text(self.privacy_file, answers.privacy_page(), force=self.force)
+
+    def _tell_ledger(self, path: Path) -> None:
+        """Note where the answers are; they are there whether or not the ledger knows."""
+        entry = None if self.answers is None else self.answers.ledger
+        if self.ledger is not None and entry is not None:
+            from retilt.privacy.ledger import Ledger
+
+            with suppress(InputError):
+                Ledger(self.ledger).note_file(entry.charge, path)
 
     def __enter__(self) -> None:
         return None
@@ -194,6 +228,7 @@ class _Keeper:
         for place in (Path(name), Path(tempfile.gettempdir(), name)):
             with suppress(InputError):  # the error that led here is the one to tell
                 self.answers.save(place)
+                self._tell_ledger(place)
                 said = f"The budget is spent; the answers were kept in {place}: go on with "
                 said += "`retilt fit`."
                 break
@@ -352,6 +387,9 @@ def measure(
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="answers.json", help="The noisy answers.")
     ],
+    ledger: LEDGER = None,
+    dataset: DATASET = None,
+    privacy: PRIVACY_OUT = None,
     force: FORCE = False,
     output: OUTPUT = Output.TEXT,
     quiet: QUIET = False,
@@ -361,11 +399,13 @@ def measure(
     from retilt.privacy.plan import load_plan
 
     terminal = _terminal(context, output, quiet)
-    files = _check_outputs({"answers": out}, [private, plan_file], force=force)
+    files = _check_outputs(
+        {"answers": out, "privacy": privacy}, [private, plan_file, ledger], force=force
+    )
     made = load_plan(plan_file)
-    keeper = _Keeper(None, out, force)
-    with keeper, terminal.progress("measuring"):
-        answers = take(private, made)
+    keeper = _Keeper(None, out, force, privacy, ledger)
+    with spoken_warnings(), keeper, terminal.progress("measuring"):
+        answers = take(private, made, ledger=ledger, dataset=dataset)
         keeper.keep_answers(answers)
     rows = [
         [str(s["statistic"]), with_error(s["estimate"], s["standard_error"])]
@@ -513,6 +553,8 @@ def run(
     generator_delta: GENERATOR_DELTA = None,
     generator_rho: GENERATOR_RHO = None,
     generator_unit: GENERATOR_UNIT = None,
+    ledger: LEDGER = None,
+    dataset: DATASET = None,
     method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
@@ -527,6 +569,7 @@ def run(
     report: REPORT = None,
     plan_file: PLAN_OUT = None,
     answers_file: ANSWERS_OUT = None,
+    privacy: PRIVACY_OUT = None,
     force: FORCE = False,
     output: OUTPUT = Output.TEXT,
     quiet: QUIET = False,
@@ -561,15 +604,16 @@ def run(
             "report": report,
             "plan": plan_file,
             "answers": answers_file,
+            "privacy": privacy,
         },
-        [private, synthetic, schema, *(workload or ())],
+        [private, synthetic, schema, ledger, *(workload or ())],
         force=force,
     )
-    options = "-o (the table), --weights, --tilt, --report, --plan, --answers"
+    options = "-o (the table), --weights, --tilt, --report, --plan, --answers, --privacy"
     _need_output(files, options, size, sampling, shuffle)
     check_sample(size, value_of(sampling), seed)
-    keeper = _Keeper(plan_file, answers_file, force)
-    with keeper, terminal.progress("running") as step:
+    keeper = _Keeper(plan_file, answers_file, force, privacy, ledger)
+    with spoken_warnings(), keeper, terminal.progress("running") as step:
         made = align(
             private,
             synthetic,
@@ -583,6 +627,8 @@ def run(
                 generator_epsilon, generator_delta, generator_rho, generator_unit
             ),
             schema=schema,
+            ledger=ledger,
+            dataset=dataset,
             basis=value_of(basis),
             method=method.value,
             base_weights=base_weights,
@@ -664,6 +710,39 @@ def write_schema_file(
     show_files(terminal, files)
     terminal.result({"schema": schema_to_dict(found), "undecided": undecided, "files": files})
     return 0
+
+
+@app.command()
+def audit(
+    context: typer.Context,
+    plan_file: Annotated[Path, typer.Argument(metavar="plan.json", help="The plan to check.")],
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How often the noise is drawn; default 100,000, fewer where many sums differ.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(metavar="N", help="About how many pairs of rows are compared.")
+    ] = 100_000,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="S", help="Of the invented rows; the noise has none."),
+    ] = None,
+    output: OUTPUT = Output.TEXT,
+    quiet: QUIET = False,
+) -> int:
+    """Try to show that a plan gives away more than it claims. Reads no table."""
+    from retilt.auditing import audit as try_plan
+
+    terminal = _terminal(context, output, quiet)
+    with terminal.progress("auditing") as step:
+        found = try_plan(plan_file, draws=draws, pairs=pairs, seed=seed, on_step=step)
+    for sentence in found.findings:
+        terminal.say(sentence)
+    terminal.result(found.to_dict())
+    return found.exit_code
 
 
 @app.command()

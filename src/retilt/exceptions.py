@@ -43,6 +43,10 @@ class FormatError(InputError):
     """A plan, answers or tilt file can't be read, or belongs to something else."""
 
 
+class LedgerError(InputError):
+    """A ledger file is missing, damaged or busy, or has no such data set."""
+
+
 class OutputExistsError(InputError):
     """An output file exists already and overwriting was not asked for."""
 
@@ -57,3 +61,11 @@ class PrivacyError(RetiltError):
     """Refused because the privacy claim could not be kept (exit code 3)."""
 
     exit_code = 3
+
+
+class BudgetError(PrivacyError):
+    """A ledger refused a charge: the cap would be passed, or the plan is on other terms."""
+
+
+class RepeatedPlanWarning(UserWarning):
+    """A plan is measured again whose answers exist: that spends its budget again."""

@@ -22,10 +22,10 @@ from retilt.measures.base import Basis
 from retilt.measures.workload import Workload
 from retilt.persons import check_person, chosen_rows
 from retilt.planning import plan
+from retilt.privacy.account import Account, amount_of_budget
 from retilt.privacy.answers import Answers, make_answers
-from retilt.privacy.budget import (
-    Generator,
-)
+from retilt.privacy.budget import LEAST_DELTA, Generator, make_budget
+from retilt.privacy.ledger import Charge, Ledger, open_ledger
 from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
 from retilt.privacy.plan import Plan, load_plan
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
@@ -36,8 +36,10 @@ from retilt.tilt import Tilt, check_sample
 from retilt.tilting.denoise import Denoiser
 
 
-def exact_sums(private: Any, plan: Plan) -> list[int]:
-    """(K [+ 1],) exact integers of the private table that noise is added to. Not private.
+def fit_for(private: Any, plan: Plan) -> Table:
+    """The private table, opened and found to be one that the plan can be measured on.
+
+    By what is public: names, declared types and, where it is public, the row count.
 
     Raises
     ------
@@ -48,19 +50,33 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
     RowCountError
         The row count is public and not the plan's.
     """
-    noise = plan.noise  # whatever is wrong with the plan is found before anything is read
-    queries = plan.queries
     table = open_table(private, private=True)
     check_table(table, plan.schema, "the private table", private=True)
-    unit = plan.unit
-    if unit.person is not None:
-        check_person(table, unit.person, "the private table")
+    if plan.unit.person is not None:
+        check_person(table, plan.unit.person, "the private table")
     if not plan.counts_rows and table.rows != plan.rows:
         raise RowCountError(
             f"rows: the private table has {table.rows:,} rows, the plan says {plan.rows:,}. "
             "Under replace-one the row count is public and part of the plan: make the plan "
             f"with rows={table.rows}, or measure the table that it was made for."
         )
+    return table
+
+
+def exact_sums(private: Any, plan: Plan) -> list[int]:
+    """(K [+ 1],) exact integers of the private table that noise is added to. Not private.
+
+    Raises as :func:`fit_for`.
+    """
+    return sums_of(fit_for(private, plan), plan)
+
+
+def sums_of(table: Table, plan: Plan) -> list[int]:
+    """The sums of a table that :func:`fit_for` gave.
+
+    Nothing here fails, warns or branches by what the cells hold.
+    """
+    queries, unit = plan.queries, plan.unit
     encoded, rows = encode(table, queries.features), table.rows
     if unit.person is not None:
         kept = chosen_rows(
@@ -73,7 +89,7 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
     sums = queries.sums(encoded)
     if plan.counts_rows:
         sums.append(rows)
-    return [s * f for s, f in zip(sums, noise.factors, strict=True)]
+    return [s * f for s, f in zip(sums, plan.noise.factors, strict=True)]
 
 
 def _internal(kind: str) -> InternalError:
@@ -83,7 +99,13 @@ def _internal(kind: str) -> InternalError:
     )
 
 
-def measure(private: Any, plan: Plan | str | Path) -> Answers:
+def measure(
+    private: Any,
+    plan: Plan | str | Path,
+    *,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
+) -> Answers:
     """Measure the private table once, with noise. The only step that reads it.
 
     Parameters
@@ -92,6 +114,12 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
         The private table: a frame or a path.
     plan
         A plan or its file.
+    ledger
+        A :class:`Ledger` or its file. The plan is charged to it before the private table is
+        opened, and the charge can't be undone once anything was summed. Without one, adding up
+        what several measurements spend is left to the user, and the answers say so.
+    dataset
+        The private table's name in the ledger; may be left out where the ledger has one only.
 
     Returns
     -------
@@ -103,9 +131,18 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
     ------
     InputError
         A column is missing or of an impossible declared type, or the public row count is not
-        the plan's. No error depends on the cells' content.
+        the plan's: nothing is charged. No error depends on the cells' content.
     PrivacyError
         The plan's promise can't be kept.
+    BudgetError
+        The ledger refuses the charge; the private table was not opened.
+    LedgerError
+        The ledger is missing or damaged.
+
+    Warns
+    -----
+    RepeatedPlanWarning
+        The ledger has a charge of the same plan: its answers can be used again.
     """
     if isinstance(private, (Plan, Answers)) or not isinstance(plan, (Plan, str, Path)):
         raise InputError(
@@ -113,10 +150,29 @@ def measure(private: Any, plan: Plan | str | Path) -> Answers:
             "private table and then the plan (or its file)."
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
+    _ = plan.noise  # whatever is wrong with the plan is found before anything is charged or read
+    if ledger is None:
+        if dataset is not None:
+            raise InputError("dataset: it names a data set of a ledger; give the ledger, too.")
+        return _measured(private, plan, None)
+    with open_ledger(ledger).charge(plan, dataset) as charge:
+        return _measured(private, plan, charge)
+
+
+def _measured(private: Any, plan: Plan, charge: Charge | None) -> Answers:
+    """Noisy answers; the charge is spent before anything is summed, and noted when answered."""
     draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
-    exact = withheld(lambda: exact_sums(private, plan), _internal)
-    noise = draw(plan.noise.scales)
-    return make_answers(plan, [s + z for s, z in zip(exact, noise, strict=True)], private=True)
+    table = withheld(lambda: fit_for(private, plan), _internal)
+    if charge is not None:
+        charge.spend()
+    exact = withheld(lambda: sums_of(table, plan), _internal)
+    values = [s + z for s, z in zip(exact, draw(plan.noise.scales), strict=True)]
+    answers = make_answers(
+        plan, values, private=True, ledger=None if charge is None else charge.entry
+    )
+    if charge is not None and not plan.has_code:
+        charge.answered(answers.sha256)
+    return answers
 
 
 @dataclass(frozen=True)
@@ -151,6 +207,8 @@ def align(
     unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
     generator: Generator | None = None,
     schema: Any = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
     basis: Basis | None = None,
     method: Way = "default",
     base_weights: Any = None,
@@ -175,6 +233,8 @@ def align(
     rows
         Defaults to the private table's row count under replace-one, where it is public, and to
         the synthetic table's under every other unit.
+    ledger, dataset
+        As in :func:`measure`.
     basis
         Defaults to the method's own: the paper's asks in the paper's basis.
     on_plan, on_answers, on_step
@@ -189,6 +249,8 @@ def align(
         As :func:`plan`, :func:`measure` and :func:`fit`.
     """
     unit = parse_unit(unit)
+    if ledger is not None:
+        _check_account(open_ledger(ledger).account(dataset), unit, generator, epsilon, delta, rho)
     table = open_table(synthetic)
     if callable(workload):
         workload = workload(table)  # what can't be asked is refused before the private table
@@ -219,10 +281,29 @@ def align(
     check_fit(table, made, **options)
     if on_plan is not None:
         on_plan(made)
-    answers = measure(opened, made)
+    answers = measure(opened, made, ledger=ledger, dataset=dataset)
     if on_answers is not None:
         on_answers(answers)
     return fit(table, answers, **options, on_step=on_step)
+
+
+def _check_account(
+    account: Account,
+    unit: Unit,
+    generator: Generator | None,
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+) -> None:
+    """Refuse a budget that can't be charged, before the private table is opened to be counted.
+
+    Where delta depends on that count the least possible stands in for it; the plan itself is
+    checked again before it is measured.
+    """
+    account.check_terms(unit, generator)
+    if epsilon is not None and delta is None and rho is None:
+        delta = LEAST_DELTA
+    account.check(amount_of_budget(make_budget(epsilon=epsilon, delta=delta, rho=rho, rows=None)))
 
 
 def postprocess(
@@ -237,6 +318,8 @@ def postprocess(
     unit: Unit | str = ReplaceOneRow(),  # noqa: B008  (a frozen value)
     generator: Generator | None = None,
     schema: Any = None,
+    ledger: Ledger | str | Path | None = None,
+    dataset: str | None = None,
     basis: Basis | None = None,
     method: Way = "default",
     base_weights: Any = None,
@@ -266,6 +349,8 @@ def postprocess(
         unit=unit,
         generator=generator,
         schema=schema,
+        ledger=ledger,
+        dataset=dataset,
         basis=basis,
         method=method,
         base_weights=base_weights,

@@ -77,7 +77,7 @@ def test_the_signatures_are_the_designs() -> None:
         *("synthetic", "workload", "epsilon", "delta", "rho", "rows", "unit", "generator"),
         *("schema", "basis"),
     ]
-    assert names(rt.measure) == ["private", "plan"]
+    assert names(rt.measure) == ["private", "plan", "ledger", "dataset"]
     for function, positional in ((rt.plan, 2), (rt.fit, 2), (rt.postprocess, 3)):
         kinds = [p.kind for p in inspect.signature(function).parameters.values()]
         assert all(k is inspect.Parameter.KEYWORD_ONLY for k in kinds[positional:])
@@ -369,7 +369,7 @@ def test_foreign_errors_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> list[int]:
         raise ValueError("secret 4711")
 
-    monkeypatch.setattr("retilt.pipeline.exact_sums", fail)
+    monkeypatch.setattr("retilt.pipeline.sums_of", fail)
     with pytest.raises(InternalError, match="ValueError") as caught:
         rt.measure(PRIVATE, plan)
     shown = "".join(map(str, [caught.value, caught.value.__cause__, caught.value.__context__]))
@@ -415,7 +415,7 @@ def test_align_gives_the_steps_results(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     rng = np.random.default_rng(9)
     monkeypatch.setattr(
-        "retilt.pipeline.measure", lambda p, made: insecure_measure(p, made, rng=rng)
+        "retilt.pipeline.measure", lambda p, made, **_: insecure_measure(p, made, rng=rng)
     )
     tilt = align(
         PRIVATE,
@@ -445,7 +445,7 @@ def test_align_takes_a_function_that_makes_the_workload() -> None:
 def test_postprocess_equals_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     monkeypatch.setattr(
-        "retilt.pipeline.measure", lambda p, made: insecure_measure(p, made, rng=rng)
+        "retilt.pipeline.measure", lambda p, made, **_: insecure_measure(p, made, rng=rng)
     )
     weights = np.linspace(0.5, 1.5, ROWS)
     generator = rt.Generator(rt.ApproxDP(1.0, 1e-6), rt.ReplaceOneRow())

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from fractions import Fraction
 
 from retilt.exceptions import PrivacyError
 
@@ -140,8 +141,10 @@ def calibrate_zcdp(rho: float) -> Calibration:
     """Distance allowed by rho-zCDP: ``sqrt(2 rho)``, exact for discrete noise.
 
     >>> calibrate_zcdp(0.5).distance
-    0.9999999999999999
+    1.0
     """
-    # Rounded down, so that mu**2 / 2 <= rho for the float that is used.
-    distance = math.nextafter(math.sqrt(min(2 * rho, sys.float_info.max)), 0)
+    distance = math.sqrt(min(2 * rho, sys.float_info.max))
+    # Rounded down, so that mu**2 / 2 <= rho for the float and for the number it is written as.
+    while Fraction(distance) ** 2 > 2 * min(Fraction(rho), Fraction(str(rho))):
+        distance = math.nextafter(distance, 0)
     return Calibration(distance=distance, continuous=distance)

@@ -7,6 +7,7 @@ row can change nothing else.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt._input import read_json
-from retilt._output import write_json
+from retilt._output import json_text, write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
 from retilt.measures.guards import Guards
 from retilt.measures.partitions import TRUSTED
 from retilt.measures.queries import QuerySet
+from retilt.privacy import statement
+from retilt.privacy.account import LedgerEntry, entry_from_dict
 from retilt.privacy.mechanism import MAX_SCALE
 from retilt.privacy.plan import Plan, plan_from_dict, table_frame
 from retilt.schema.columns import Schema
@@ -55,6 +58,8 @@ class Answers:
         ``False`` only for answers of :func:`retilt.testing.insecure_measure`.
     versions
         Names and versions of what made them.
+    ledger
+        The charge that paid for them; ``None`` if no ledger was kept.
     """
 
     plan: Plan
@@ -63,6 +68,7 @@ class Answers:
     noise_scales: tuple[float, ...]
     private: bool
     versions: Mapping[str, str]
+    ledger: LedgerEntry | None = None
 
     def __post_init__(self) -> None:
         expected = self.plan.queries.size + self.plan.counts_rows
@@ -177,17 +183,24 @@ class Answers:
     @cached_property
     def privacy(self) -> dict[str, Any]:
         """The privacy claim in numbers, and in words under ``statement``."""
-        return {"private": self.private, **self.plan.privacy, "statement": self.statement}
+        entry = None if self.ledger is None else self.ledger.to_dict()
+        return {
+            "private": self.private,
+            **self.plan.privacy,
+            "ledger": entry,
+            "statement": self.statement,
+        }
 
     @property
     def statement(self) -> str:
         """The privacy claim in words, with what it does not cover."""
         if self.private:
-            return self.plan.statement
-        return (
-            "NOT PRIVATE: these answers were made by retilt.testing.insecure_measure with a "
-            "seeded generator. They are for tests and experiments; never release them."
-        )
+            return statement.in_words(self.plan, self.ledger)
+        return statement.NOT_PRIVATE
+
+    def privacy_page(self) -> str:
+        """The privacy statement as a Markdown page that a data protection officer can file."""
+        return statement.page(self)
 
     def to_frame(self) -> Any:
         """The statistics table in pandas if it is installed, else PyArrow."""
@@ -199,6 +212,7 @@ class Answers:
         return {
             "format": FORMAT,
             "private": self.private,
+            "ledger": None if self.ledger is None else self.ledger.to_dict(),
             "plan": self.plan.to_dict(),
             "plan_sha256": self.plan.sha256,
             "mechanism": noise.mechanism,
@@ -209,6 +223,11 @@ class Answers:
             "versions": dict(self.versions),
             "values": [str(v) for v in self.values],
         }
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file that :meth:`save` writes."""
+        return hashlib.sha256(json_text(self.to_dict()).encode()).hexdigest()
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``answers.json``; an existing file only with ``force``."""
@@ -284,6 +303,7 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
             noise_scales=tuple(_noise_scale(s) for s in content["noise_scales"]),
             private=content["private"] is True,
             versions={str(k): str(v) for k, v in content["versions"].items()},
+            ledger=entry_from_dict(content["ledger"]),
         )
         expected = answers.to_dict()
     except (TypeError, KeyError, AttributeError):
@@ -330,7 +350,9 @@ def _integer(text: object) -> int:
         raise FormatError("values: expected whole numbers written as text.") from None
 
 
-def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers:
+def make_answers(
+    plan: Plan, values: Sequence[int], *, private: bool, ledger: LedgerEntry | None = None
+) -> Answers:
     """Answers with the plan's own noise scales and this installation's versions."""
     from importlib.metadata import version
 
@@ -346,4 +368,5 @@ def make_answers(plan: Plan, values: Sequence[int], *, private: bool) -> Answers
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+        ledger=ledger,
     )

@@ -44,6 +44,20 @@ def _positive(name: str, value: Any) -> int | float:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def decimal(value: float) -> Fraction:
+    """The number that a float is written as: what is claimed, and what adds up.
+
+    >>> decimal(0.1) + decimal(0.2) == decimal(0.3)
+    True
+    """
+    return Fraction(str(value))
+
+
+def least(value: float) -> Fraction:
+    """The smaller of a float and the number that it is written as: noise has to serve both."""
+    return min(Fraction(value), decimal(value))
+
+
 @dataclass(frozen=True, slots=True)
 class PureDP:
     """epsilon-differential privacy; measured with discrete Laplace noise."""
@@ -251,6 +265,19 @@ def zcdp_to_approx(rho: float, delta: float) -> float:
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
+def zcdp_cap(epsilon: float, delta: float) -> float:
+    """The largest rho that implies (epsilon, delta)-DP by :func:`zcdp_to_approx`, rounded down.
+
+    ``rho + 2 sqrt(rho L) = epsilon`` with L = ln(1/delta) has the root
+    ``sqrt(rho) = sqrt(L + epsilon) - sqrt(L) = epsilon / (sqrt(L + epsilon) + sqrt(L))``.
+
+    >>> round(zcdp_cap(1.0713, 1e-6), 4)
+    0.02
+    """
+    log = math.log(1 / delta)
+    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)
+
+
 def total_budget(
     own: Budget, generator: Generator | None, relation: Relation, *, persons: bool = False
 ) -> Budget | None:
@@ -341,3 +368,20 @@ def budget_from_dict(content: object) -> Budget:
     if set(options) != names:
         raise InputError(f"budget: got {sorted(options)}, expected {sorted(names)}.")
     return maker(**options)
+
+
+def generator_to_dict(generator: Generator | None) -> dict[str, object] | None:
+    """The guarantee as JSON: the budget and, under ``unit``, the neighbours; null if unknown."""
+    if generator is None:
+        return None
+    return {**budget_to_dict(generator.budget), "unit": generator.name}
+
+
+def generator_from_dict(content: object) -> Generator | None:
+    """The guarantee that :func:`generator_to_dict` wrote; strict."""
+    if content is None:
+        return None
+    if not isinstance(content, dict):
+        raise InputError("generator: expected null or an object.")
+    budget = {k: v for k, v in content.items() if k != "unit"}
+    return Generator(budget_from_dict(budget), content["unit"])

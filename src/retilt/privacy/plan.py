@@ -31,14 +31,17 @@ from retilt.measures.formats import (
     measure_to_dict,
 )
 from retilt.measures.guards import Guards
-from retilt.measures.queries import QuerySet
+from retilt.measures.queries import QuerySet, gather
 from retilt.measures.workload import check_number
+from retilt.privacy import statement
 from retilt.privacy.budget import (
     Budget,
     Generator,
     budget_from_dict,
     budget_to_dict,
     describe,
+    generator_from_dict,
+    generator_to_dict,
     total_budget,
 )
 from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
@@ -128,7 +131,7 @@ class Plan:
     def queries(self) -> QuerySet:
         """The K distinct queries."""
         terms = terms_of(self.schema, self.basis, self.budget, self.unit)
-        return QuerySet(tuple(m.bind(terms) for m in self.measures))
+        return gather(self.measures, terms)
 
     @cached_property
     def noise(self) -> NoisePlan:
@@ -153,73 +156,18 @@ class Plan:
         return {
             "unit": unit_to_json(self.unit),
             "post_processing": budget_to_dict(self.budget),
-            "generator": _generator_to_dict(self.generator),
+            "generator": generator_to_dict(self.generator),
             "total": None if self.total is None else budget_to_dict(self.total),
             "mechanism": self.noise.mechanism,
             "sensitivity": self.noise.sensitivity,
+            "not_covered": statement.not_covered(self),
             "statement": self.statement,
         }
 
     @property
     def statement(self) -> str:
         """The privacy claim in words, with what it does not cover."""
-        kind = "Laplace" if self.noise.norm == 1 else "Gaussian"
-        count = " and the row count" if self.counts_rows else ""
-        parts = [
-            "The answers, and everything computed from them and the synthetic table, spend "
-            f"{describe(self.budget)} of the private table: {self.unit.promise}. Mechanism: one "
-            f"release of {self.queries.size} exact integer sums{count} with discrete {kind} noise.",
-            self._generator_sentence(),
-            *self._schema_sentences(),
-            *self._code_sentences(),
-        ]
-        if self.counts_rows:
-            parts.append(
-                "The plan's own rows and delta, and a synthetic table of exactly as many rows as "
-                "the private one, can tell that number: they are the user's doing and not covered."
-            )
-        parts.append(
-            "Not covered: the output of evaluate, a schema that was read from private data, and "
-            "running time. No ledger was kept: what other answers of the same table spent adds up."
-        )
-        return " ".join(parts)
-
-    def _generator_sentence(self) -> str:
-        generator, persons = self.generator, self.unit.person is not None
-        if generator is None or self.total is None:
-            return (
-                "The generator's guarantee was not declared: the synthetic table's own privacy "
-                "loss comes on top and is not part of this statement."
-            )
-        sentence = (
-            f"The generator declared {describe(generator.budget)} ({generator.name} neighbours)"
-        )
-        if generator.relation is not self.unit.relation:
-            converted = describe(generator.under(self.unit.relation, persons=persons))
-            sentence += f", which is {converted} for {self.unit.name} neighbours"
-        return (
-            f"{sentence}; together with it the post-processed table satisfies "
-            f"{describe(self.total)}, if the generator keeps its word. If it read bounds or "
-            "categories off the private table without paying for them, nothing here repairs that."
-        )
-
-    def _schema_sentences(self) -> list[str]:
-        inferred = [n for n in self.schema.columns if n in self.schema.inferred]
-        if not inferred or self.generator is not None:
-            return []
-        return [
-            f"Bounds or categories of {', '.join(inferred)} were read off the synthetic table, "
-            "whose guarantee was not declared: they lie outside this statement."
-        ]
-
-    def _code_sentences(self) -> list[str]:
-        code = [m.name for m in self.measures if isinstance(m, FunctionMeasure)]
-        if not code:
-            return []
-        return [
-            f"That {', '.join(code)} (Python code) looks at one row at a time, and does nothing "
-            "else with it, was tried on synthetic rows and can't be proved: the claim rests on it."
-        ]
+        return statement.in_words(self)
 
     def to_frame(self) -> Any:
         """The statistics table in pandas if it is installed, else PyArrow."""
@@ -240,7 +188,7 @@ class Plan:
             "unit": unit_to_json(self.unit),
             "budget": budget_to_dict(self.budget),
             "rows": self.rows,
-            "generator": _generator_to_dict(self.generator),
+            "generator": generator_to_dict(self.generator),
             "basis": self.basis,
             "schema": schema_to_dict(self.schema),
             "measures": [
@@ -252,6 +200,11 @@ class Plan:
             "notes": list(self.notes),
             "guards": guards_to_dict(self.guards),
         }
+
+    @property
+    def has_code(self) -> bool:
+        """Whether it holds a Python callable, so that it can't be written and has no hash."""
+        return any(isinstance(m, FunctionMeasure) for m in self.measures)
 
     @cached_property
     def sha256(self) -> str:
@@ -266,7 +219,7 @@ class Plan:
         A plan that holds a Python callable can't be written and has no hash; the names of its
         statistics stand in. Privacy needs no secret here, see :mod:`retilt.persons`.
         """
-        if not any(isinstance(m, FunctionMeasure) for m in self.measures):
+        if not self.has_code:
             return self.sha256
         return hashlib.sha256(json.dumps(self.queries.statistics).encode()).hexdigest()
 
@@ -345,7 +298,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
             unit=parse_unit(content["unit"]),
             budget=budget_from_dict(content["budget"]),
             rows=content["rows"],
-            generator=_generator_from_dict(content["generator"]),
+            generator=generator_from_dict(content["generator"]),
             basis=content["basis"],
             schema=schema_from_dict(content["schema"]),
             measures=tuple(measures),
@@ -373,18 +326,3 @@ def _error(value: object) -> float | None:
     if not number or not 0 <= value < math.inf:  # type: ignore[operator]
         raise FormatError("expected_standard_error: expected null or a number of at least 0.")
     return float(value)  # type: ignore[arg-type]
-
-
-def _generator_to_dict(generator: Generator | None) -> dict[str, object] | None:
-    if generator is None:
-        return None
-    return {**budget_to_dict(generator.budget), "unit": generator.name}
-
-
-def _generator_from_dict(content: object) -> Generator | None:
-    if content is None:
-        return None
-    if not isinstance(content, dict):
-        raise FormatError("generator: expected null or an object.")
-    budget = {k: v for k, v in content.items() if k != "unit"}
-    return Generator(budget_from_dict(budget), content["unit"])

@@ -30,7 +30,7 @@ from retilt.privacy.accounting import (
     calibrate_approx,
     calibrate_zcdp,
 )
-from retilt.privacy.budget import ApproxDP, Budget, PureDP
+from retilt.privacy.budget import ApproxDP, Budget, PureDP, least
 from retilt.privacy.mechanism import MAX_SCALE
 
 
@@ -107,15 +107,18 @@ def loudest(queries: QuerySet, scales: Sequence[Fraction]) -> tuple[list[Fractio
     A query of several blocks is asked once, by the block that asks it loudest (the first of
     equals): for the others it is free.
     """
-    asked = [Fraction(0)] * queries.size
+    nothing = Fraction(0)
+    asked = [nothing] * queries.size
     by = [0] * queries.size
     for number, (block, where, scale) in enumerate(
         zip(queries.blocks, queries.positions, scales, strict=True)
     ):
-        products = {own: scale * own for own in set(block.scales)}
+        last, product = nothing, nothing
         for place, own in zip(where.tolist(), block.scales, strict=True):
-            if products[own] > asked[place]:
-                asked[place], by[place] = products[own], number
+            if own is not last:  # a block's queries come in runs of one loudness
+                last, product = own, scale * own
+            if asked[place] is nothing or product > asked[place]:
+                asked[place], by[place] = product, number
     return asked, frozenset(by)
 
 
@@ -188,16 +191,14 @@ def plan_noise(
     sensitivity = bound if norm == 1 else sqrt_up(bound)
     base, calibration = _base_deviation(sensitivity, budget, coordinates=len(units))
     factors, noise_scales, steps = [], [], []
+    known: dict[tuple[int, int, int], tuple[int, float]] = {}
     for unit, loud in zip(units, loudness, strict=True):
-        in_units = base * unit / loud
-        if in_units > MAX_SCALE:
-            raise PrivacyError(
-                "noise: at this budget it would be too large for exact 64-bit sampling. "
-                "Use a larger epsilon (or rho)."
-            )
-        factor = max(1, math.ceil(LEAST_DEVIATION / in_units))
+        alike = (unit, loud.numerator, loud.denominator)
+        if alike not in known:  # cells are all alike, and there may be a hundred thousand
+            known[alike] = _integer_noise(base * unit / loud)
+        factor, scale = known[alike]
         factors.append(factor)
-        noise_scales.append(float_up(in_units * factor))
+        noise_scales.append(scale)
         steps.append(factor * unit)
     return NoisePlan(
         norm=norm,
@@ -209,12 +210,23 @@ def plan_noise(
     )
 
 
+def _integer_noise(in_units: Fraction) -> tuple[int, float]:
+    """Factor and noise scale of a coordinate whose noise has that scale in its own units."""
+    if in_units > MAX_SCALE:
+        raise PrivacyError(
+            "noise: at this budget it would be too large for exact 64-bit sampling. "
+            "Use a larger epsilon (or rho)."
+        )
+    factor = max(1, math.ceil(LEAST_DEVIATION / in_units))
+    return factor, float_up(in_units * factor)
+
+
 def _base_deviation(
     sensitivity: Fraction, budget: Budget, *, coordinates: int
 ) -> tuple[Fraction, Calibration | None]:
     """Noise scale of a scaled query: Delta / mu, or Delta / epsilon for Laplace."""
     if isinstance(budget, PureDP):
-        return sensitivity / Fraction(budget.epsilon), None
+        return sensitivity / least(budget.epsilon), None
     if isinstance(budget, ApproxDP):
         calibration = calibrate_approx(budget.epsilon, budget.delta, coordinates=coordinates)
     else:

@@ -198,3 +198,14 @@ def unit_to_json(unit: Unit) -> str | dict[str, Any]:
     if unit.person is None:
         return unit.name
     return {"unit": unit.name, "person": unit.person, "max_rows": unit.max_rows}
+
+
+def neighbours_of(unit: Unit) -> tuple[str, str | None]:
+    """Which tables are neighbours: the unit's name, and the column of persons if it has one.
+
+    How many rows of a person are used is no part of it.
+
+    >>> neighbours_of(AddRemoveOnePerson("id", 2)) == neighbours_of(AddRemoveOnePerson("id", 3))
+    True
+    """
+    return unit.name, unit.person
