@@ -131,7 +131,9 @@ app = typer.Typer(
         "Make a synthetic table agree with the statistics you care about, with differential "
         "privacy. The private table is read by measure, run and evaluate only."
     ),
-    epilog="Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 4 not all met.",
+    epilog=(
+        "Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy or budget, 4 not all met."
+    ),
 )
 
 
@@ -787,6 +789,19 @@ def _report_internal(terminal: Terminal, error: Exception, command: str) -> None
     )
 
 
+def _end_as_interrupted() -> None:
+    """Let SIGTERM end a command as Ctrl-C does, so that answers that were paid for are kept."""
+    import signal
+    import threading
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if default and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
@@ -798,8 +813,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done; 1 internal error; 2 bad usage or input; 3 refused for privacy; 4 the fit did not
-        reach its tolerance, or measures can't be met (outputs are written); 130 interrupted.
+        0 done; 1 internal error; 2 bad usage or input; 3 refused for privacy or budget; 4 the fit
+        did not reach its tolerance, or measures can't be met (outputs are written); 130
+        interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     spell_out_unknown_letters()
@@ -807,6 +823,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The global options take no values, so the first plain word is the command.
     command = next((a for a in given if not a.startswith("-")), "")
     try:
+        _end_as_interrupted()
         code = app(args=given, prog_name="retilt", standalone_mode=False)
     except RetiltError as error:
         terminal.error(type(error).__name__, str(error), error.exit_code)
