@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
 # Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-noise check bench demo-data wheel clean
+.PHONY: help demo test test-noise test-crash check bench demo-data wheel clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -42,6 +42,9 @@ test: $(VENV)/.installed-dev ## The fast tests, on two cores
 
 test-noise: $(VENV)/.installed-dev ## The slow tests: noise as a distribution, and what is marked slow
 	@$(PYTEST) -n 2 -m "noise or slow"
+
+test-crash: $(VENV)/.installed-dev ## Kill and end `measure` everywhere: 1,000 kills, every line, every statement
+	@RETILT_KILLS=1000 $(PYTEST) -s -m "slow or not slow" tests/crash
 
 check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 	@$(BIN)/ruff check .

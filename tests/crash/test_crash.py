@@ -38,7 +38,7 @@ from retilt import cli
 from retilt.privacy.ledger import Ledger
 
 SOURCE = str(Path(rt.__file__).parent)
-KILLS = int(os.environ.get("RETILT_KILLS", "1000"))
+KILLS = int(os.environ.get("RETILT_KILLS", "200"))
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL"),
