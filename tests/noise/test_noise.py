@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+import retilt as rt
 from retilt import measure
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments
@@ -241,3 +242,127 @@ def test_low_bits_do_not_tell_tables_apart() -> None:
         seen.append(np.stack([np.bincount((c & 15).astype(int), minlength=16) for c in values.T]))
     for a, b in zip(*seen, strict=True):
         assert stats.chi2_contingency(np.stack([a, b])).pvalue > LEAST_P
+
+
+# --- released vectors ---------------------------------------------------------------------
+
+NUMBERS = [f"c{i}" for i in range(10)]
+VECTORS: dict[int, rt.Workload] = {
+    1: rt.share("c0 > 0.5"),
+    2: rt.moments(["c0"]),
+    5: rt.correlation(["c0", "c1"]),
+    65: rt.correlation(NUMBERS),
+    1000: rt.marginal(["word"]) + rt.correlation(["c0", "c1"]),
+}
+"""By their number of queries. All but the first have noise of several deviations."""
+
+WORDS = tuple(f"w{i}" for i in range(993))  # and what is in no list, and null
+WIDE = pa.table({n: [0.0, 0.25, 1.0, 0.5] for n in NUMBERS} | {"word": list(WORDS[:4])})
+
+
+def vector_plan(size: int, mechanism: str) -> Plan:
+    schema = {n: Numeric(0.0, 1.0) for n in NUMBERS} | {"word": Categorical(WORDS)}
+    budget = {"epsilon": 1.0, "delta": 0.0} if mechanism == "laplace" else {"rho": 0.5}
+    # The count, where it is asked, makes the vector longer by one.
+    unit = "add-remove" if size == 5 else "replace-one"
+    plan = rt.plan(WIDE, VECTORS[size], rows=4, unit=unit, schema=schema, **budget)
+    assert plan.queries.size == size
+    assert size == 1 or len(set(plan.noise.scales)) > 1
+    return plan
+
+
+def check_vectors(size: int, mechanism: str, draws: int) -> None:
+    """(draws, K) noise as vectors: their lengths, directions, and each coordinate by the others.
+
+    In units of its deviations a Gaussian vector's squared length is chi-square with K degrees
+    of freedom, a Laplace vector's L1 length gamma of shape K; so each is uniform by its own
+    distribution function. A sum of the coordinates with random signs has a known spread.
+    """
+    plan = vector_plan(size, mechanism)
+    noise = released_noise(plan, WIDE, draws) / np.array(plan.noise.scales)
+    width = noise.shape[1]
+    if mechanism == "gaussian":
+        lengths, law = (noise**2).sum(axis=1), stats.chi2(width)
+    else:
+        lengths, law = np.abs(noise).sum(axis=1), stats.gamma(width)
+    assert stats.kstest(law.cdf(lengths), "uniform").pvalue > LEAST_P
+    check_spread(noise.ravel(), mechanism, 1.0)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(8, width))
+    deviation = 1 if mechanism == "gaussian" else math.sqrt(2)
+    for along in (signs @ noise.T) / (deviation * math.sqrt(width)):
+        # The square of the sum's size shows covariance that no single pair does.
+        assert abs((along**2).mean() - 1) < 6 * math.sqrt((along**2).var() / draws)
+        assert abs(along.mean()) < 6 / math.sqrt(draws)
+    check_independent(noise[:, :: max(1, width // 70)])
+    check_independent(np.abs(noise[:, :: max(1, width // 70)]))
+
+
+@pytest.mark.parametrize("mechanism", SAMPLERS)
+def test_vectors_short(mechanism: str) -> None:
+    check_vectors(5, mechanism, 200)
+
+
+@pytest.mark.noise
+@pytest.mark.parametrize("mechanism", SAMPLERS)
+@pytest.mark.parametrize("size", VECTORS)
+def test_vectors(size: int, mechanism: str) -> None:
+    check_vectors(size, mechanism, {65: 600, 1000: 300}.get(size, 1000))
+
+
+# --- telling neighbours apart by their lowest bits -------------------------------------------
+
+BITS = 4
+NEIGHBOURS = [
+    pa.table({"a": [0.0, 0.25, 1.0, 0.5], "s": ["F", "M", "M", None]}),
+    pa.table({"a": [0.0, 0.25, 1.0, 0.123], "s": ["F", "M", "M", "F"]}),
+]
+"""One row of them differs, and with it an odd number of units of some sums."""
+
+
+def low_bits(values: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """(draws, features): each integer's lowest bits, and all integers' very lowest together."""
+    bits = np.array([[v % 2**BITS for v in row] for row in values])
+    together = (bits & 1) @ (1 << np.arange(bits.shape[1]))
+    return np.column_stack([bits, together])
+
+
+def hits(samples: Sequence[NDArray[np.int64]]) -> tuple[int, int]:
+    """How often a naive Bayes classifier is right that has seen half of the draws, and of what."""
+    halves = [np.array_split(s, 2) for s in samples]
+    size = 1 + max(int(s.max()) for s in samples)
+    scores = np.zeros(sum(len(test) for _, test in halves))
+    truth = np.concatenate([np.full(len(test), i) for i, (_, test) in enumerate(halves)])
+    for feature in range(samples[0].shape[1]):
+        seen = [1 + np.bincount(train[:, feature], minlength=size) for train, _ in halves]
+        ratio = np.log(seen[1] / seen[1].sum()) - np.log(seen[0] / seen[0].sum())
+        scores += ratio[np.concatenate([test[:, feature] for _, test in halves])]
+    return int(((scores > 0) == truth).sum()), len(truth)
+
+
+def check_advantage(draws: int) -> None:
+    plan = small_plan(BUDGETS["approx"], count=False)
+    samples = [low_bits([measure(t, plan).values for _ in range(draws)]) for t in NEIGHBOURS]
+    right, of = hits(samples)
+    assert stats.binomtest(right, of).pvalue > LEAST_P, f"{right} of {of} told apart"
+
+
+def test_lowest_bits_tell_no_neighbours_apart_short() -> None:
+    check_advantage(100)
+
+
+@pytest.mark.noise
+def test_lowest_bits_tell_no_neighbours_apart() -> None:
+    check_advantage(2000)
+
+
+def test_the_classifier_sees_what_little_noise_leaves() -> None:
+    """Continuous noise that is rounded to a multiple of 8 would leave the sums' lowest bits."""
+    plan, rng = small_plan(BUDGETS["approx"], count=False), np.random.default_rng(0)
+    samples = []
+    for table in NEIGHBOURS:
+        exact = exact_sums(table, plan)
+        noise = 8 * rng.integers(-1000, 1000, size=(200, len(exact)))
+        samples.append(low_bits([[s + int(z) for s, z in zip(exact, row, strict=True)]
+                                 for row in noise]))  # fmt: skip
+    right, of = hits(samples)
+    assert right > 0.95 * of

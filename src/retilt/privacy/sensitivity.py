@@ -33,6 +33,19 @@ from retilt.privacy.accounting import (
 from retilt.privacy.budget import ApproxDP, Budget, PureDP, least
 from retilt.privacy.mechanism import MAX_SCALE
 
+MOST_ROWS = 10**10
+"""No sum overflows for tables of so many rows, or of the plan's if it has more."""
+
+LARGEST_UNIT = 2**32
+"""Of a query. A row adds at most its query's unit, so that float64 sums of 2**20 rows are exact;
+larger tables are summed in pieces, and the pieces in Python integers, which can't overflow."""
+
+MOST_DIGITS = 59
+"""Of a released integer, as answers files hold it."""
+
+_COUNTED = 2**63
+"""Rows in a cell are counted in 64-bit integers."""
+
 
 def norm_of(budget: Budget) -> Norm:
     """Laplace (L1) for pure DP, Gaussian (L2) otherwise."""
@@ -166,15 +179,19 @@ def plan_noise(
     budget: Budget,
     *,
     max_rows: int = 1,
+    rows: int = MOST_ROWS,
 ) -> NoisePlan:
     """The noise that makes the release of all sums satisfy ``budget``.
 
     ``max_rows`` is the most rows of one person that enter the sums; 1 where the unit is a row.
+    ``rows`` is the table's expected number of rows; no sum can overflow for it or for
+    ``MOST_ROWS``.
 
     Raises
     ------
     PrivacyError
-        A scale is not positive, or the noise would be too large to draw safely.
+        A scale is not positive, the noise would be too large to draw safely, or a sum too large
+        to be exact or to be written.
     """
     if any(s <= 0 for s in scales) or (count_scale is not None and count_scale <= 0):
         raise PrivacyError(
@@ -200,6 +217,7 @@ def plan_noise(
         factors.append(factor)
         noise_scales.append(scale)
         steps.append(factor * unit)
+    _check_room(units, steps, max(rows, MOST_ROWS))
     return NoisePlan(
         norm=norm,
         factors=tuple(factors),
@@ -208,6 +226,29 @@ def plan_noise(
         sensitivity=float_up(sensitivity),
         calibration=calibration,
     )
+
+
+def _check_room(units: Sequence[int], steps: Sequence[int], rows: int) -> None:
+    """Refuse sums that could overflow anything, of a table of so many rows, whatever it holds.
+
+    A row adds at most a query's unit to its sum, and at most the step (unit times factor) to
+    the released integer; noise stays below 2**63 (:mod:`retilt.privacy.mechanism`).
+    """
+    if max(units) > LARGEST_UNIT:
+        raise PrivacyError(
+            "sums: a query has more than 2**32 levels, beyond which sums are not exact. Leave out "
+            "the column of very many categories, or declare it with fewer."
+        )
+    if rows >= _COUNTED:
+        raise PrivacyError(
+            "rows: so many as the plan says could overflow 64-bit counts. Give the table's real "
+            "number of rows."
+        )
+    if rows * max(steps) + _COUNTED >= 10**MOST_DIGITS:
+        raise PrivacyError(
+            f"noise: at this budget it would be so small that sums need more than {MOST_DIGITS} "
+            "digits. Use a smaller epsilon (or rho); so large a one protects nothing."
+        )
 
 
 def _integer_noise(in_units: Fraction) -> tuple[int, float]:
