@@ -46,6 +46,21 @@ test-noise: $(VENV)/.installed-dev ## The slow tests: noise as a distribution, a
 test-crash: $(VENV)/.installed-dev ## Kill and end `measure` everywhere: 1,000 kills, every line, every statement
 	@RETILT_KILLS=1000 $(PYTEST) -s -m "slow or not slow" tests/crash
 
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	@echo "installing atheris"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]' \
+	    || echo "atheris does not install here: fuzzing by coverage is left out" >&2
+	@touch $@
+
+# FILES=1000 make fuzz: fewer; a file that fails is kept in build/fuzz.
+FILES ?= 100000
+
+fuzz: $(VENV)/.installed-fuzz ## 100,000 hostile files for the readers, then by coverage; an hour
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz/readers.py --files $(FILES)
+	@! $(BIN)/python -c 'import atheris' 2>/dev/null || OPENBLAS_NUM_THREADS=1 \
+	    $(BIN)/python tests/fuzz/coverage_guided.py -runs=$(FILES) -max_len=60000 -timeout=60 \
+	    -artifact_prefix=build/fuzz/ build/fuzz/corpus
+
 check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from retilt._input import check_json_size
 from retilt.exceptions import InputError, OutputExistsError
 
 
@@ -86,8 +87,15 @@ def atomic_output(path: str | Path, force: bool = False) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     """Write text as UTF-8 with plain newlines, whole or not at all."""
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"output {str(path)!r}: a name or text in it holds half of a surrogate pair, which is "
+            "no Unicode text. Rename it."
+        ) from None
     with atomic_output(path, force) as draft:
-        draft.write_bytes(text.encode("utf-8"))
+        draft.write_bytes(content)
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -96,5 +104,7 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def write_json(path: str | Path, content: Mapping[str, Any], *, force: bool) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json_text(content), force=force)
+    """Write a JSON file whole or not at all, and none that could not be read back."""
+    text = json_text(content)
+    check_json_size(text, f"output {str(path)!r}")
+    write_text(path, text, force=force)

@@ -35,10 +35,13 @@ from numpy.typing import NDArray
 from retilt.engines.base import Table
 from retilt.exceptions import ColumnTypeError
 from retilt.measures.base import IntArray
-from retilt.schema.encode import is_text, plain_cells, value_type
+from retilt.schema.encode import is_text, plain_cells, shown_type, value_type
 from retilt.tables import require_columns
 
 _BYTES = pa.large_binary()  # text may be any bytes, and hashing needs bytes
+_INDEXED = 2**31 - 1
+"""Rows up to which Arrow's 32-bit numbers of different texts are enough."""
+
 _SLICE = 2**18
 """Rows hashed at a time, so that their text does not fill the memory."""
 
@@ -55,8 +58,8 @@ def check_person(table: Table, person: str, what: str) -> None:
     kind = table.arrow_type(person)
     if not (is_text(kind) or pa.types.is_integer(value_type(kind))):
         raise ColumnTypeError(
-            f"column {person!r}: its type is {kind}, but persons are told apart by text or whole "
-            "numbers. Cast the column, or name another."
+            f"column {person!r}: its type is {shown_type(kind)}, but persons are told apart by "
+            "text or whole numbers. Cast the column, or name another."
         )
 
 
@@ -88,7 +91,8 @@ def chosen_rows(
     named = pc.fill_null(pc.not_equal(texts, pa.scalar(b"", _BYTES)), False)
     there = np.flatnonzero(named.to_numpy(zero_copy_only=False))
     texts = texts.take(pa.array(there))
-    numbers = np.asarray(pc.index_in(texts, pc.unique(texts)).to_numpy(), np.intp)
+    # By the number of all rows, as below.
+    numbers = (_numbers if len(persons) <= _INDEXED else _sorted_numbers)(texts)
     many = np.bincount(numbers)[numbers] > max_rows
     first = _first(
         numbers[many],
@@ -100,6 +104,21 @@ def chosen_rows(
         slices=1 + len(persons) // _SLICE,
     )
     return np.sort(np.concatenate([there[~many], there[many][first]]))
+
+
+def _numbers(texts: pa.Array) -> NDArray[np.intp]:
+    """(rows,) a number for each text, the same for equal ones."""
+    return np.asarray(pc.index_in(texts, pc.unique(texts)).to_numpy(), np.intp)
+
+
+def _sorted_numbers(texts: pa.Array) -> NDArray[np.intp]:
+    """As :func:`_numbers`, for any number of texts, but slower."""
+    order = pc.sort_indices(texts)
+    ordered = texts.take(order)
+    new = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
+    numbers = np.zeros(len(texts), np.intp)
+    numbers[order.to_numpy()[1:]] = np.cumsum(new)
+    return numbers
 
 
 def _first(
@@ -137,9 +156,13 @@ def _ranks(contents: Sequence[IntArray]) -> NDArray[np.intp]:
 def _copies(numbers: NDArray[np.intp], ranks: NDArray[np.intp]) -> NDArray[np.intp]:
     """(rows,) each row's number among the person's rows of the same content."""
     order = np.lexsort((ranks, numbers))
+    persons, contents = numbers[order], ranks[order]
+    # One number for each pair of a person and a content. A product of the two could overflow.
+    new = (persons[1:] != persons[:-1]) | (contents[1:] != contents[:-1])
+    pairs = np.zeros(len(order), np.intp)
+    pairs[1:] = np.cumsum(new)
     copies = np.empty(len(order), np.intp)
-    # One number for each pair of a person and a content; both are below the number of rows.
-    copies[order] = _places(numbers[order] * len(order) + ranks[order])
+    copies[order] = _places(pairs)
     return copies
 
 

@@ -151,6 +151,7 @@ def measure(
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     _ = plan.noise  # whatever is wrong with the plan is found before anything is charged or read
+    plan.check_files()
     if ledger is None:
         if dataset is not None:
             raise InputError("dataset: it names a data set of a ledger; give the ledger, too.")

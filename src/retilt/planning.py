@@ -34,11 +34,11 @@ from retilt.measures.base import (
     Tunable,
 )
 from retilt.measures.calls import check_callables
-from retilt.measures.entries import listed
+from retilt.measures.entries import SQL_FIELDS, check_expressions, listed
 from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import Partition, rare
-from retilt.measures.queries import QuerySet, describe_duplicates
+from retilt.measures.queries import QuerySet, describe_duplicates, gather
 from retilt.measures.workload import Workload
 from retilt.privacy.allocation import block_scales, count_scale
 from retilt.privacy.answers import make_answers
@@ -122,6 +122,7 @@ def plan(
             "workload: it names no measure. Give one, such as retilt.correlation([...]) or "
             "retilt.marginal([...])."
         )
+    check_expressions(getattr(m, key, None) for m in workload.measures for key in SQL_FIELDS)
     unit = parse_unit(unit)
     if generator is not None and not isinstance(generator, Generator):
         raise InputError(
@@ -141,7 +142,9 @@ def plan(
     guards, left_out = resolve_guards(table, workload.guards, declared, made.queries)
     made = replace(made, guards=guards, notes=(*made.notes, *left_out))
     planner.check(made)
-    return replace(made, notes=(*_odd_notes(declared, table, made), *made.notes))
+    made = replace(made, notes=(*_odd_notes(declared, table, made), *made.notes))
+    made.check_files()
+    return made
 
 
 def _odd_notes(declared: Declared, table: Table, made: Plan) -> Iterator[str]:
@@ -266,7 +269,7 @@ class _Planner:
         check_designs(designs, np.ones(table.rows))
 
     def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
-        return QuerySet(tuple(m.bind(self.terms) for m in measures))
+        return gather(measures, self.terms)
 
     def _answers(self, queries: QuerySet) -> FloatArray:
         encoded = self.stand_in.encode(queries.features)

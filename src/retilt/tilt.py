@@ -14,27 +14,26 @@ from numpy.typing import NDArray
 
 from retilt._input import read_json
 from retilt._output import write_json
+from retilt._tiltfile import FORMAT, tilt_content
 from retilt.candidates import Candidates, encode_guards, means_of, measured_keys, targets_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray
 from retilt.measures.entries import listed
-from retilt.measures.formats import guards_from_dict, guards_to_dict
+from retilt.measures.formats import guards_to_dict
 from retilt.measures.guards import Guards
 from retilt.measures.moments import MomentsBlock
-from retilt.privacy.targets import Queries, Targets, targets_from_dict
+from retilt.privacy.targets import Queries, Targets
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.tables import encode
 from retilt.tilting.points import larger_errors
 from retilt.tilting.restore import restore
-from retilt.tilting.solution import PathPoint, Solution, Status
+from retilt.tilting.solution import Solution, Status
 
 if TYPE_CHECKING:
     from retilt.report import Correlations, Facts
-
-FORMAT = "retilt-tilt/1"
 
 _KEPT = (
     "The weights were left as they were: the statistics that were asked for agree with the "
@@ -599,102 +598,50 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     FormatError
         The file is missing, no tilt, of another version, or malformed.
     """
-    content = read_json(path, "tilt")
-    if content.get("format") != FORMAT:
-        raise FormatError(
-            f"tilt file {path}: format: got {content.get('format')!r}, expected {FORMAT!r}."
-        )
     try:
-        given = targets_from_dict(content["answers"])
-        multipliers = np.array(content["multipliers"], dtype=np.float64)
-        weighted, column = content["base_weights"]["used"], content["base_weights"]["column"]
-        fingerprint = str(content["rows"]["sha256"])
-        eta = math.inf if content["eta"] is None else float(content["eta"])
-        status = Status(content["status"])
-        insistent = np.array(content["insistent"], dtype=np.float64)
-        left_out = [int(k) for k in content["released"]]
-        aim = np.array(content["aim"], dtype=np.float64)
-        tolerance = float(content["tolerance"])
-        guards = guards_from_dict(content["guards"])
-        settings = dict(content["method"])
-        method = settings.pop("name")
-        points = tuple(_point(p) for p in content["path"])
+        read = tilt_content(read_json(path, "tilt"))
     except InputError as error:
-        raise FormatError(f"tilt file {path}: {error}") from None
-    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-        raise FormatError(f"tilt file {path}: a value is missing or has the wrong type.") from None
-    _check_method(path, method, eta, tolerance, status)
+        start = f"tilt file {path}: "
+        raise FormatError(start + str(error).removeprefix(start)) from None
     if base_weights is None:
-        base_weights = column
-    if weighted and base_weights is None:
+        base_weights = read.column
+    if read.weighted and base_weights is None:
         raise InputError(
             f"tilt file {path}: it was fitted with base weights that were given as numbers. "
             "Give base_weights again."
         )
     table = open_table(synthetic)
-    answers = targets_of(given, table)
-    candidates = Candidates.of(table, answers, base_weights, guards)
-    for vector in (multipliers, insistent, aim):
-        if vector.shape != (candidates.problem.queries,) or not np.isfinite(vector).all():
+    answers = targets_of(read.answers, table)
+    candidates = Candidates.of(table, answers, base_weights, read.guards)
+    for vector in (read.multipliers, read.insistent, read.aim):
+        if vector.shape != (candidates.problem.queries,):
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
     released = np.zeros(candidates.problem.queries, dtype=np.bool_)
-    if not all(0 <= k < len(released) and candidates.problem.exact[k] for k in left_out):
+    if not all(0 <= k < len(released) and candidates.problem.exact[k] for k in read.released):
         raise FormatError(f"tilt file {path}: released: expected numbers of exact answers.")
-    released[left_out] = True
+    released[list(read.released)] = True
     solution = restore(
         candidates.problem,
-        multipliers,
-        eta=eta,
-        status=status,
-        path=points,
-        insistent=insistent,
-        aim=aim,
-        tolerance=tolerance,
+        read.multipliers,
+        eta=read.eta,
+        status=read.status,
+        path=read.path,
+        insistent=read.insistent,
+        aim=read.aim,
+        tolerance=read.tolerance,
         released=released,
     )
-    tilt = Tilt(
+    return Tilt(
         table=table,
         answers=answers,
         solution=solution,
         base=candidates.problem.base,
-        method=method,
-        settings=settings,
-        base_column=column,
-        weighted=bool(weighted),
+        method=read.method,
+        settings=read.settings,
+        base_column=read.column,
+        weighted=read.weighted,
         shortfalls=candidates.shortfalls,
-        fingerprint=fingerprint,
-        guards=guards,
-        moved=fingerprint != candidates.fingerprint,
+        fingerprint=read.fingerprint,
+        guards=read.guards,
+        moved=read.fingerprint != candidates.fingerprint,
     )
-    odd = sorted(set(content) ^ set(tilt.to_dict()))
-    if odd:
-        raise FormatError(f"tilt file {path}: keys missing or unknown: {', '.join(odd)}.")
-    return tilt
-
-
-def _check_method(
-    path: str | Path, method: object, eta: float, tolerance: float, status: Status
-) -> None:
-    """Refuse a file whose method, trade-off, tolerance and status do not belong together."""
-    paper = method in ("paper", "paper-exact")
-    if not paper:
-        right = method == "default" and eta > 0 and tolerance == 0
-    else:
-        right = eta == 0 and 0 <= tolerance < math.inf and status in _PAPER_ADVICE
-    if not right:
-        raise FormatError(
-            f"tilt file {path}: its method, eta, tolerance and status do not belong together."
-        )
-
-
-def _point(content: Mapping[str, Any]) -> PathPoint:
-    """A point of the path; JSON's null is an infinite trade-off or an undefined number."""
-    whole = {"rows": int(content["rows"]), "chosen": bool(content["chosen"])}
-    numbers = {
-        key: math.nan if value is None else float(value)
-        for key, value in content.items()
-        if key not in whole
-    }
-    if content["eta"] is None:
-        numbers["eta"] = math.inf
-    return PathPoint(**numbers, **whole)  # type: ignore[arg-type]

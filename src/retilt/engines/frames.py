@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,20 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-_QUIETLY = suppress(Exception)
+
+class _Quietly:
+    """Let what a cell's own code raises go, whatever it is; Ctrl-C is the user's."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and not issubclass(kind, KeyboardInterrupt)
+
+
+_QUIETLY = _Quietly()
 _UTF8 = ("utf-8", "replace")
+_one_thread = RLock()
 
 
 # --- names and results -------------------------------------------------------------------
@@ -42,16 +55,20 @@ def check_names(names: Iterable[object], what: str) -> tuple[str, ...]:
     Raises
     ------
     InputError
-        If there are none, or two are equal as text.
+        If there are none, or two are equal as text; the message numbers them from 1.
     """
     texts = tuple(text_of(name) or "" for name in names)
     if not texts:
         raise InputError(f"{what} has no columns.")
-    twice = sorted({t for t in texts if texts.count(t) > 1}) if len(set(texts)) < len(texts) else []
-    if twice:
-        raise InputError(
-            f"{what} has the column name {twice[0]!r} more than once: rename one of them."
-        )
+    places: dict[str, int] = {}
+    for number, text in enumerate(texts, start=1):
+        first = places.setdefault(text, number)
+        if first < number:
+            # By number: without a header, a private table's names would be its first row.
+            raise InputError(
+                f"{what} has one column name more than once, in columns {first} and {number}: "
+                "rename one of them (a CSV has names in its first line)."
+            )
     return texts
 
 
@@ -107,9 +124,14 @@ def text_of(value: object) -> str | None:
     return text
 
 
-def texts_of(values: Iterable[object], missing: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return (rows,) large_string of any cells, null where missing."""
-    return pa.array([text_of(v) for v in values], pa.large_string(), mask=missing)
+def texts_of(values: Iterable[object], text: Callable[[Any], str | None]) -> pa.Array:
+    """Return (rows,) large_string of any cells, each by ``text``.
+
+    What a cell's own code warns of would tell of the cell, so it is not shown.
+    """
+    # Filters of warnings are the whole process's: threads take turns.
+    with _one_thread, warnings.catch_warnings(action="ignore"):
+        return pa.array(map(text, values), pa.large_string())
 
 
 def take_rows(table: pa.Table, indices: Indices) -> pa.Table:
@@ -224,8 +246,7 @@ def _polars_arrow(series: pl.Series) -> pa.ChunkedArray:
     import polars as pl
 
     if series.dtype == pl.Object:
-        values = series.to_list()
-        return _chunked(texts_of(values, np.array([v is None for v in values], dtype=np.bool_)))
+        return _chunked(texts_of(series.to_list(), _given))
     return _chunked(series.to_arrow())
 
 
@@ -283,7 +304,8 @@ def _pandas_arrow(series: pd.Series[Any]) -> pa.ChunkedArray:
     if isinstance(dtype, pd.CategoricalDtype):
         return _chunked(_pandas_category(series, dtype))
     if isinstance(dtype, pd.SparseDtype):
-        return _pandas_arrow(pd.Series(np.asarray(series.array)))
+        # With its dtype: pandas would make text of objects if all of them are.
+        return _pandas_arrow(pd.Series(np.asarray(series.array), dtype=dtype.subtype))
     if isinstance(dtype, np.dtype) and dtype.kind in "biufmM":
         return _chunked(pa.array(_plain_numpy(series.to_numpy()), from_pandas=True))
     typed = (pd.ArrowDtype, pd.DatetimeTZDtype, pd.BooleanDtype)
@@ -293,8 +315,15 @@ def _pandas_arrow(series: pd.Series[Any]) -> pa.ChunkedArray:
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return _chunked(pa.array(series.array, pa.large_string(), from_pandas=True))
     # Cell by cell: one that refuses to be compared (Decimal's sNaN) must not stop the others.
-    texts = map(partial(_present, pd.isna), series.astype(object).to_numpy())
-    return _chunked(pa.array(texts, pa.large_string()))
+    return _chunked(texts_of(series.astype(object).to_numpy(), partial(_present, pd.isna)))
+
+
+def _given(value: object) -> str | None:
+    """A cell as :func:`text_of`'s, or None if it is."""
+    text: str | None = None
+    with _QUIETLY:
+        text = None if value is None else str(value).encode(*_UTF8).decode()
+    return text
 
 
 def _present(isna: Callable[[Any], Any], value: object) -> str | None:
@@ -315,8 +344,9 @@ def _pandas_category(series: pd.Series[Any], dtype: pd.CategoricalDtype) -> pa.D
     import pandas as pd
 
     codes = series.cat.codes.to_numpy()
-    listed = pd.Series(dtype.categories, dtype=None if len(dtype.categories) else object)
-    values = _pandas_arrow(listed).combine_chunks()  # without any, pandas makes up a dtype
+    # Without any, pandas makes up a dtype.
+    kind = dtype.categories.dtype if len(dtype.categories) else object
+    values = _pandas_arrow(pd.Series(dtype.categories, dtype=kind)).combine_chunks()
     indices = pa.array(codes, pa.int32(), mask=codes < 0)
     return pa.DictionaryArray.from_arrays(indices, values, ordered=bool(dtype.ordered))
 

@@ -27,6 +27,7 @@ _KINDS = (
 )
 
 
+_RELATION_ROWS = 2**13
 _TABLE = ("names", "rows", "arrow_type", "cells", "keeps_order", "take", "frame", "write")
 
 
@@ -115,6 +116,9 @@ def _open_frame(source: Any) -> Table:
         return ArrowTable(source)
     if isinstance(source, pa.RecordBatch):
         return ArrowTable(pa.Table.from_batches([source]))
+    if kinds.is_duckdb_relation(source):
+        what = "the DuckDB relation"
+        return ArrowTable(read(partial(_read_relation, source), what, "its query failed."))
     if hasattr(source, "__arrow_c_stream__"):
         what = f"the {type(source).__name__}"
         return ArrowTable(read(partial(_read_stream, source), what, "its Arrow stream failed."))
@@ -126,6 +130,12 @@ def _open_frame(source: Any) -> Table:
 
 def _read_stream(source: Any) -> pa.Table:
     return pa.RecordBatchReader.from_stream(source).read_all()
+
+
+def _read_relation(relation: Any) -> pa.Table:
+    # DuckDB fails where the texts of one batch are more than 2 GiB together, unless a setting
+    # of the connection says otherwise, and that is its owner's: so the batches are small.
+    return relation.arrow(_RELATION_ROWS).read_all()
 
 
 # --- files -------------------------------------------------------------------------------
@@ -215,4 +225,6 @@ def _query(path: Path, query: str) -> pa.Table:
     import duckdb
 
     with duckdb.connect(str(path), read_only=True) as connection:
+        # Else whether it can be read depends on how long the texts are together.
+        connection.execute("SET arrow_large_buffer_size = true")
         return connection.sql(query).to_arrow_table()

@@ -27,7 +27,7 @@ from retilt.engines.base import Indices
 from retilt.engines.files import plain_type
 from retilt.engines.frames import ArrowTable, check_names, column_number, user_frame
 from retilt.exceptions import ColumnTypeError
-from retilt.schema.encode import is_number
+from retilt.schema.encode import is_number, shown_type
 from retilt.schema.reading import read
 
 _BROKEN = "one of its files is broken."
@@ -170,7 +170,7 @@ def _common_type(name: str, schemas: Sequence[pa.Schema]) -> pa.DataType:
     kinds = sorted({plain_type(k) for k in found}, key=str)
     common = _merged(kinds)
     if common is None:
-        listed = ", ".join(str(k) for k in kinds if k != pa.null())
+        listed = ", ".join(dict.fromkeys(shown_type(k) for k in kinds if k != pa.null()))
         raise ColumnTypeError(
             f"column {name!r}: the files give it types that don't go together: {listed}. "
             "Write them with one type."

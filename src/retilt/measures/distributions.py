@@ -272,7 +272,8 @@ class Quantiles:
         edges = self.bins
         if isinstance(edges, int):
             edges = _fine_edges(column, values[self.column], edges)
-        return replace(self, edges={self.column: edges}, bins=QUANTILE_BINS)
+        fixed = tuple(map(float, edges))  # as a plan's file is read, so that its hash is the same
+        return replace(self, edges={self.column: fixed}, bins=QUANTILE_BINS)
 
     def bind(self, terms: Terms) -> QuantileBlock:
         """The block of these quantiles; refused for a column that has none."""

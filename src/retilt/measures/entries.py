@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from math import isfinite
 from typing import Any
 
-from retilt.exceptions import FormatError, InputError
+from retilt._input import listed as listed
+from retilt._input import short as short
+from retilt.exceptions import FormatError, InputError, WorkloadError
 
 _ENVELOPE = frozenset(("kind", "weight", "scale"))
 """Keys that every measure has in a plan, whatever its kind."""
@@ -17,13 +19,14 @@ _ENVELOPE = frozenset(("kind", "weight", "scale"))
 _FRACTION = re.compile(r"([0-9]{1,50})(?:/([0-9]{1,50}))?")
 _LARGEST = 2**40
 
-_NAMED = 5
-"""How many of many names a message says."""
+MAX_EXPRESSIONS = 1_000
+"""Different SQL expressions of one file: each takes about ten milliseconds to check."""
 
-_LINE = 60
-"""Characters that a message says of a value."""
+SQL_FIELDS = ("predicate", "expression", "where")
+"""Where a measure has SQL, in files and as attributes."""
 
-_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+MAX_SQL = 100_000
+"""Characters of all of them together."""
 
 
 @contextmanager
@@ -106,33 +109,25 @@ def parse_fraction(text: object, what: str) -> Fraction:
     return Fraction(above, below)
 
 
-def short(value: object) -> str:
-    """A value in a message: no longer than a line, however large or deep it is.
+def check_expressions(texts: Iterable[object]) -> None:
+    """Refuse more SQL than one file may hold, before any of it is parsed.
 
-    >>> short([1, "a"]), short([[]]), short(10**5000)
-    ("[1, 'a']", 'a list of 1', 'a very large number')
+    >>> check_expressions(["age >= 65", None, "age >= 65"])
     """
-    if isinstance(value, (list, tuple)):
-        flat = len(value) <= _NAMED and not any(isinstance(v, _CONTAINERS) for v in value)
-        text = f"[{', '.join(map(short, value))}]" if flat else ""
-        return text if 0 < len(text) <= _LINE else f"a list of {len(value):,}"
-    if isinstance(value, _CONTAINERS):
-        return f"an object of {len(value):,}"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return "a very large number"
-    text = repr(value[:_LINE] if isinstance(value, (str, bytes)) else value)
-    return text if len(text) <= _LINE else text[: _LINE - 3] + "..."
+    different = {text for text in texts if isinstance(text, str)}
+    if len(different) > MAX_EXPRESSIONS or sum(map(len, different)) > MAX_SQL:
+        raise WorkloadError(
+            f"SQL: got {len(different):,} different conditions and formulas of "
+            f"{sum(map(len, different)):,} characters together, allowed are {MAX_EXPRESSIONS:,} of "
+            f"{MAX_SQL:,} characters. Ask for fewer, or use by= and marginals, which need no SQL."
+        )
 
 
-def listed(names: Iterable[Any], say: Callable[[Any], str] = short) -> str:
-    """Names in a message, the first few of many.
-
-    >>> listed("abcdefg")
-    "'a', 'b', 'c', 'd', 'e' and 2 more"
-    """
-    every = list(names)
-    more = f" and {len(every) - _NAMED:,} more" if len(every) > _NAMED else ""
-    return ", ".join(map(say, every[:_NAMED])) + more
+def expressions_in(entries: object) -> Iterator[object]:
+    """Where measures in files have SQL, whatever stands there."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping):
+            yield from (entry.get(key) for key in SQL_FIELDS)
 
 
 def is_number(value: object) -> bool:

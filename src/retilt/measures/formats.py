@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from retilt._input import read_toml
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures import workload as make
 from retilt.measures.base import Measure
 from retilt.measures.distributions import Cdf, Quantiles
-from retilt.measures.entries import listed, short
+from retilt.measures.entries import check_expressions, expressions_in, listed, short
 from retilt.measures.guards import Guard, Guards
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
@@ -63,14 +63,7 @@ def load_workload(path: str | Path) -> Workload:
     WorkloadError
         The file is missing, is not TOML, or a measure in it is malformed.
     """
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkloadError(f"workload file {path}: {error.strerror}.") from None
-    except ValueError as error:  # also of bytes that are no text, and of endless integers
-        raise WorkloadError(f"workload file {path} is not TOML: {error}.") from None
-    except RecursionError:
-        raise WorkloadError(f"workload file {path}: nested too deeply.") from None
+    content = read_toml(path, "workload", WorkloadError)
     try:
         return workload_from_dict(content)
     except WorkloadError as error:
@@ -85,18 +78,19 @@ def workload_from_dict(content: Mapping[str, object]) -> Workload:
     """
     unknown = set(content) - {"measures", "keep"}
     entries, guards = content.get("measures", []), content.get("keep", [])
-    lists = isinstance(entries, list) and isinstance(guards, list)
-    if unknown or not lists or not (entries or guards):
+    if not isinstance(entries, list) or not isinstance(guards, list):
+        raise WorkloadError("expected [[measures]] and [[keep]] tables, in double brackets.")
+    if unknown or not (entries or guards):
         raise WorkloadError(
             "expected [[measures]] and [[keep]] tables and nothing else"
             + (f", got {listed(sorted(unknown))}." if unknown else ", got none.")
         )
+    check_expressions(expressions_in([*entries, *guards]))
     workload = Workload()
     for what, tables, build in (
         ("measure", entries, _measure_of),
         ("keep", guards, _guard_of),
     ):
-        assert isinstance(tables, list)
         check_number(f"{what} tables", len(tables))
         for number, entry in enumerate(tables, 1):
             try:
@@ -190,6 +184,7 @@ def guards_from_dict(content: object) -> Guards | None:
     if not isinstance(content["measures"], list) or not content["measures"]:
         raise FormatError("guards: expected at least one measure.")
     check_number("guards", len(content["measures"]))
+    check_expressions(expressions_in(content["measures"]))
     guards = []
     for entry in content["measures"]:
         if not isinstance(entry, Mapping) or "tolerance" not in entry:

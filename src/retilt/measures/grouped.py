@@ -29,6 +29,7 @@ from retilt.measures.base import (
     Variable,
 )
 from retilt.measures.derived import predicate
+from retilt.measures.entries import listed
 from retilt.measures.expressions import parse_predicate
 from retilt.measures.moment_bounds import (
     free_count,
@@ -40,6 +41,7 @@ from retilt.measures.partitions import (
     MAX_CELLS,
     TRUSTED,
     Partition,
+    check_names,
     named_cells,
     require_edges,
     root,
@@ -110,10 +112,24 @@ def bind_groups(
     asked = block.cells * (1 + block.derived.size)
     if asked > MAX_CELLS:
         raise WorkloadError(
-            f"groups of {', '.join(map(repr, by))}: {asked:,} queries in {block.cells:,} groups, "
+            f"groups of {listed(by)}: {_counted(asked)} queries in {_counted(block.cells)} groups, "
             f"allowed are {MAX_CELLS:,}. Use fewer columns, coarser bins or fewer categories."
         )
+    check_names(_characters(block), f"groups of {listed(by)}" if by else "the condition's rows")
     return block
+
+
+def _counted(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else "more than 1e15"
+
+
+def _characters(block: GroupedBlock) -> int:
+    """An upper bound of how long the names of a block's statistics are together."""
+    d, each = len(block.variables), len(block.variables) + block.derived.size
+    labels = (d + 1) * sum(len(v.label) for v in block.variables)
+    condition = 0 if block.condition is None else len(block.condition.label)
+    cells = 0 if block.partition is None else block.partition.characters
+    return each * cells + block.cells * (labels + each * condition)
 
 
 @dataclass(frozen=True)

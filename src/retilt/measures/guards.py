@@ -19,7 +19,7 @@ from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, Measure, Terms
 from retilt.measures.entries import is_number, short
 from retilt.measures.partitions import Partition
-from retilt.measures.queries import QuerySet
+from retilt.measures.queries import QuerySet, gather
 from retilt.schema.columns import Schema
 
 _FELT = 1e-6
@@ -88,7 +88,7 @@ class Guards:
     def queries(self) -> QuerySet:
         """Their queries, asked of the synthetic table alone."""
         terms = Terms(self.schema)
-        return QuerySet(tuple(g.measure.bind(terms) for g in self.guards))
+        return gather((g.measure for g in self.guards), terms)
 
     def held(self, measured: Container[str]) -> NDArray[np.bool_]:
         """(K,) which of the queries are to be kept: those that are not ``measured``, by key.

@@ -37,7 +37,14 @@ from retilt.measures.base import (
     Terms,
     Variable,
 )
-from retilt.measures.entries import read_fraction, read_names, read_weight, reading, short
+from retilt.measures.entries import (
+    listed,
+    read_fraction,
+    read_names,
+    read_weight,
+    reading,
+    short,
+)
 from retilt.measures.grouped import GroupedBlock
 from retilt.measures.grouping import GROUP_FIELDS, GroupedMeasure, read_groups, written
 from retilt.measures.moment_bounds import (
@@ -46,6 +53,7 @@ from retilt.measures.moment_bounds import (
     rational_sqrt_down,
     square_loudness,
 )
+from retilt.measures.partitions import MAX_CELLS, check_names
 from retilt.measures.second_moments import Reports, SecondMoments, nearest_correlation, spread
 from retilt.schema.columns import Column
 
@@ -151,6 +159,7 @@ class Moments(GroupedMeasure):
             )
         if self.grouped:
             return self.group_block(variables, terms, order=self.order, reports=self.statistics)
+        self._check_size(variables)
         loudness = self.loudness if self.loudness is not None else Fraction(1)
         # The bound (d + r)**2 needs r = alpha**2 <= d, d being the columns that vary.
         count = Fraction(len(variables))
@@ -164,6 +173,16 @@ class Moments(GroupedMeasure):
             relation=terms.relation,
             loudness=Fraction(1) if self.order == 1 else min(loudness, cap),
         )
+
+    def _check_size(self, variables: tuple[Variable, ...]) -> None:
+        """Refuse more queries than one measure may have, or names too long, beforehand."""
+        d, what = len(variables), f"{self.statistics} of {listed(self.of)}"
+        asked = d if self.order == 1 else d * (d + 3) // 2
+        if asked > MAX_CELLS:
+            raise WorkloadError(
+                f"{what}: it has {asked:,} queries, allowed are {MAX_CELLS:,}. Name fewer columns."
+            )
+        check_names((d + 1 if self.order == 2 else 1) * sum(len(v.label) for v in variables), what)
 
     def tuned(self, terms: Terms, answers: FloatArray) -> Moments:
         """Return this measure with the loudness that predicts the least total squared error.

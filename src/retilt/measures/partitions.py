@@ -45,6 +45,9 @@ DEFAULT_BINS = 20
 MAX_CELLS = 100_000
 """Cells of one partition; a larger one is noise in almost every cell."""
 
+MAX_NAMES = 2**24
+"""Characters of the names of all statistics, of one measure and of a plan: they fill its file."""
+
 TRUSTED = 10.0
 """Standard errors that a denominator must be away from zero for the delta method to hold."""
 
@@ -189,6 +192,15 @@ class Partition:
         )
         return tuple(", ".join(cell) for cell in product(*named))
 
+    @property
+    def characters(self) -> int:
+        """How long the cells' names are together."""
+        texts = zip(self.variables, self.labels, self.shape, strict=True)
+        return sum(
+            self.size * (len(v.label) + 3) + self.size // cells * sum(map(len, labels))
+            for v, labels, cells in texts
+        )
+
     def shares(self, answers: FloatArray) -> FloatArray:
         """(K,) shares; with a public row count, projected on a total of 1.
 
@@ -238,9 +250,20 @@ def root(variances: FloatArray, factor: FloatArray) -> FloatArray:
 def check_cells(block: Partition, what: str) -> None:
     """Refuse a partition of too many cells."""
     if block.size > MAX_CELLS:
+        size = f"{block.size:,}" if block.size < 10**15 else "more than 1e15"
         raise WorkloadError(
-            f"{what}: it has {block.size:,} cells, allowed are {MAX_CELLS:,}. "
+            f"{what}: it has {size} cells, allowed are {MAX_CELLS:,}. "
             "Use fewer columns, coarser bins or fewer categories."
+        )
+    check_names(block.characters, what)
+
+
+def check_names(characters: int, what: str) -> None:
+    """Refuse statistics whose names are too long, before they are made."""
+    if characters > MAX_NAMES:
+        raise WorkloadError(
+            f"{what}: the names of its statistics have {characters:,} characters, allowed are "
+            f"{MAX_NAMES:,}. Shorten the names of columns and categories, or ask for fewer."
         )
 
 
@@ -323,8 +346,11 @@ def fix_edges(
                 raise WorkloadError(f"bins: {name!r} is not numeric; its cells are its categories.")
             continue
         asked = bins.get(name, default)
+        # As floats, as a plan's file is read: 30 and 30.0 would give it two hashes.
         edges[name] = (
-            quantile_edges(column, values[name], asked) if isinstance(asked, int) else asked
+            quantile_edges(column, values[name], asked)
+            if isinstance(asked, int)
+            else tuple(map(float, asked))
         )
     return edges
 

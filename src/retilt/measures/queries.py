@@ -7,14 +7,19 @@ chase both. Only identity by the *schema* counts (equal keys), never equality on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.measures.base import Block, Design, Feature, FloatArray, IntArray
+from retilt.exceptions import WorkloadError
+from retilt.measures.base import Block, Design, Feature, FloatArray, IntArray, Measure, Terms
+from retilt.measures.partitions import check_names
+
+MAX_QUERIES = 100_000
+"""Queries, and statistics, of one plan (or of its guards): their answers must fit in a file."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,31 @@ class QuerySet:
         ]
         drowned: NDArray[np.bool_] = np.concatenate(parts)[self._first]
         return drowned
+
+
+def gather(measures: Iterable[Measure], terms: Terms) -> QuerySet:
+    """Bind measures one after the other, and no further than they may be.
+
+    Raises
+    ------
+    WorkloadError
+        A measure does not fit the schema, or all of them ask for too much.
+    """
+    blocks, queries, statistics, characters = [], 0, 0, 0
+    for measure in measures:
+        block = measure.bind(terms)
+        names = block.statistics
+        queries += len(block.units)
+        statistics += len(names)
+        characters += sum(map(len, names))
+        if max(queries, statistics) > MAX_QUERIES:
+            raise WorkloadError(
+                f"measures: they ask for more than {MAX_QUERIES:,} queries or statistics, the most "
+                "allowed together. Ask for fewer measures, or for coarser ones."
+            )
+        check_names(characters, "measures")
+        blocks.append(block)
+    return QuerySet(tuple(blocks))
 
 
 def describe_duplicates(queries: QuerySet) -> Sequence[str]:

@@ -8,6 +8,7 @@ row can change nothing else.
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from retilt._output import json_text, write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
+from retilt.measures.entries import is_number, listed, short
 from retilt.measures.guards import Guards
 from retilt.measures.partitions import TRUSTED
 from retilt.measures.queries import QuerySet
@@ -30,6 +32,7 @@ from retilt.privacy import statement
 from retilt.privacy.account import LedgerEntry, entry_from_dict
 from retilt.privacy.mechanism import MAX_SCALE
 from retilt.privacy.plan import Plan, plan_from_dict, table_frame
+from retilt.privacy.sensitivity import MOST_DIGITS
 from retilt.schema.columns import Schema
 
 FORMAT = "retilt-answers/1"
@@ -37,8 +40,8 @@ FORMAT = "retilt-answers/1"
 NOISE_DOMINATES = "noise dominates"
 """The flag of a statistic whose error bar can't be trusted."""
 
-_LARGEST_FACTOR = 10**60
-"""As many digits as a value may have; far beyond any factor of a useful budget."""
+_LARGEST_FACTOR = 10**MOST_DIGITS
+"""No factor is larger than a value may be."""
 
 
 @dataclass(frozen=True)
@@ -293,16 +296,16 @@ def load_answers(path: str | Path) -> Answers:
 def answers_from_dict(content: Mapping[str, Any]) -> Answers:
     """The answers that :meth:`Answers.to_dict` wrote; strict."""
     if content.get("format") != FORMAT:
-        raise FormatError(f"format: got {content.get('format')!r}, expected {FORMAT!r}.")
+        raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
     try:
-        plan = plan_from_dict(content["plan"])
+        plan = plan_from_dict(_object(content["plan"], "plan"))
         answers = Answers(
             plan=plan,
-            values=tuple(_integer(v) for v in content["values"]),
-            factors=tuple(_factor(f) for f in content["factors"]),
-            noise_scales=tuple(_noise_scale(s) for s in content["noise_scales"]),
-            private=content["private"] is True,
-            versions={str(k): str(v) for k, v in content["versions"].items()},
+            values=tuple(map(_integer, _list(content["values"], "values"))),
+            factors=tuple(map(_factor, _list(content["factors"], "factors"))),
+            noise_scales=tuple(map(_noise_scale, _list(content["noise_scales"], "noise_scales"))),
+            private=_flag(content["private"]),
+            versions=_versions(content["versions"]),
             ledger=entry_from_dict(content["ledger"]),
         )
         expected = answers.to_dict()
@@ -310,14 +313,71 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
         raise FormatError("a value is missing or has the wrong type.") from None
     if set(content) != set(expected):
         odd = sorted(set(content) ^ set(expected))
-        raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
+        raise FormatError(f"keys missing or unknown: {listed(odd)}.")
     same_plan = content["plan_sha256"] == plan.sha256
-    if not (same_plan and content["mechanism"] == plan.noise.mechanism and _same_noise(answers)):
+    same_claim = _same_claim(content["privacy"], expected["privacy"])
+    same_noise = content["mechanism"] == plan.noise.mechanism and _same_noise(answers)
+    if not (same_plan and same_claim and same_noise and _near(content, expected)):
         raise FormatError(
-            "its plan, hash, mechanism and noise scales do not belong together: the file was "
-            "edited or written by another version. Measure again, or use the version that wrote it."
+            "its plan, hash, privacy claim, mechanism and noise scales do not belong together: the "
+            "file was edited or written by another version. Measure again, or use the version that "
+            "wrote it."
         )
     return answers
+
+
+def _same_claim(content: object, expected: Mapping[str, Any]) -> bool:
+    """Whether the privacy claim in numbers is the plan's; its words differ between versions."""
+    if not isinstance(content, dict) or content.keys() != expected.keys():
+        return False
+    exact = expected.keys() - {"statement", "not_covered", "sensitivity", "total"}
+    same = all(content[key] == expected[key] for key in exact)
+    return same and _same_total(content["total"], expected["total"]) and _near(content, expected)
+
+
+def _same_total(content: object, expected: dict[str, Any] | None) -> bool:
+    """Whether the total is the plan's, but for another machine's last digits."""
+    if expected is None or not isinstance(content, dict):
+        return content == expected
+    numbers = expected.keys() - {"kind"}
+    same = content.keys() == expected.keys() and content["kind"] == expected["kind"]
+    return same and all(
+        is_number(content[n]) and math.isclose(content[n], expected[n], rel_tol=1e-6)
+        for n in numbers
+    )
+
+
+def _near(content: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether the sensitivity is the plan's, but for another machine's last digits."""
+    given, own = content["sensitivity"], expected["sensitivity"]
+    return is_number(given) and abs(given - own) <= 1e-6 * own
+
+
+def _object(content: object, what: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise FormatError(f"{what}: got {short(content)}, expected an object.")
+    return content
+
+
+def _list(content: object, what: str) -> list[Any]:
+    if not isinstance(content, list):
+        raise FormatError(f"{what}: got {short(content)}, expected a list.")
+    return content
+
+
+def _flag(content: object) -> bool:
+    if not isinstance(content, bool):
+        raise FormatError(f"private: got {short(content)}, expected true or false.")
+    return content
+
+
+def _versions(content: object) -> dict[str, str]:
+    """Names of packages and their versions: a few short texts."""
+    pairs = _object(content, "versions").items()
+    texts = [text for pair in pairs for text in pair]
+    if len(pairs) > 50 or not all(isinstance(t, str) and len(t) <= 200 for t in texts):
+        raise FormatError("versions: expected a few names of packages, each with its version.")
+    return dict(pairs)
 
 
 def _same_noise(answers: Answers) -> bool:
@@ -342,7 +402,7 @@ def _noise_scale(value: object) -> float:
 
 
 def _integer(text: object) -> int:
-    if not isinstance(text, str) or len(text) > 60:
+    if not isinstance(text, str) or len(text) > MOST_DIGITS + 1:  # and a sign
         raise FormatError("values: expected whole numbers written as text.")
     try:
         return int(text)

@@ -30,6 +30,7 @@ _KINDS: Mapping[str, Kind] = {
     "group_mean": "group_mean",
 }
 _MOST_NAMED = 20
+_MOST_CELLS = 1_000_000
 
 _FAR = 5.0
 """Standard errors beyond its bounds at which a mean is a slip and not noise."""
@@ -330,14 +331,26 @@ def _tables(
     entries: Sequence[Entry], schema: Schema, rows: int | None, starts: Sequence[int]
 ) -> list[_Table]:
     found: dict[object, _Table] = {}
+    cells = 0
     for position, entry in enumerate(entries):
         if isinstance(entry, Cells):
             with numbered(position + 1):
                 key = (entry.columns, tuple(sorted(entry.bins.items())))
                 if key not in found:
                     found[key] = _Table.of(_partition(entry, schema))
+                    cells += found[key].partition.size + sum(a.size for a in found[key].axes)
+                    _check_all_cells(cells)
                 found[key].add(entry, _per_row(entry, rows), starts[position])
     return list(found.values())
+
+
+def _check_all_cells(cells: int) -> None:
+    """Refuse tables that have too many cells together, few of them as may be given."""
+    if cells > _MOST_CELLS:
+        raise WorkloadError(
+            f"the tables up to this one have {cells:,} cells together, allowed are {_MOST_CELLS:,}."
+            " Give fewer tables, or coarser ones."
+        )
 
 
 def _partition(entry: Cells, schema: Schema) -> Partition:

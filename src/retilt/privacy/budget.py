@@ -14,6 +14,7 @@ import numpy as np
 
 from retilt.exceptions import InputError, PrivacyError
 from retilt.measures.base import Relation
+from retilt.measures.entries import listed, short
 from retilt.privacy.unit import Unit
 
 LEAST_DELTA = 1e-300
@@ -38,7 +39,7 @@ def _positive(name: str, value: Any) -> int | float:
     """
     if not _is_real(value) or not 0 < _exact(value) <= Fraction(sys.float_info.max):
         raise InputError(
-            f"{name}: got {value!r}, expected a finite number above 0. To work without "
+            f"{name}: got {short(value)}, expected a finite number above 0. To work without "
             "privacy on data that needs none, see retilt.testing.insecure_measure."
         )
     return int(value) if isinstance(value, Integral) else float(value)
@@ -80,8 +81,8 @@ class ApproxDP:
         object.__setattr__(self, "delta", _positive("delta", self.delta))
         if not LEAST_DELTA <= self.delta < 1:
             raise InputError(
-                f"delta: got {self.delta!r}, expected a number from {LEAST_DELTA:g} to below 1. "
-                "For less, use delta = 0 (pure DP)."
+                f"delta: got {short(self.delta)}, expected a number from {LEAST_DELTA:g} to below "
+                "1. For less, use delta = 0 (pure DP)."
             )
 
 
@@ -168,7 +169,7 @@ class Generator:
             name = given.name
         if not isinstance(name, str) or name not in _NEIGHBOURS:
             raise InputError(
-                f"generator: got the relation {given!r}, expected one of "
+                f"generator: got the relation {short(given)}, expected one of "
                 f"{', '.join(map(repr, _NEIGHBOURS))}."
             )
         relation, persons = _NEIGHBOURS[name]
@@ -361,12 +362,12 @@ def budget_from_dict(content: object) -> Budget:
     }
     if not isinstance(content, dict) or content.get("kind") not in kinds:
         raise InputError(
-            f"budget: got {content!r}, expected a kind of {', '.join(map(str, kinds))}."
+            f"budget: got {short(content)}, expected a kind of {', '.join(map(str, kinds))}."
         )
     maker, names = kinds[content["kind"]]
     options = {k: v for k, v in content.items() if k != "kind"}
     if set(options) != names:
-        raise InputError(f"budget: got {sorted(options)}, expected {sorted(names)}.")
+        raise InputError(f"budget: got {listed(sorted(options))}, expected {sorted(names)}.")
     return maker(**options)
 
 

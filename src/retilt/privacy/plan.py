@@ -10,20 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from retilt._input import read_json
-from retilt._output import write_json
+from retilt._input import check_json_size, read_json
+from retilt._output import json_text, write_json
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
 from retilt.measures.base import Basis, Measure, Terms
 from retilt.measures.calls import FunctionMeasure
-from retilt.measures.entries import listed, parse_fraction
+from retilt.measures.entries import (
+    check_expressions,
+    expressions_in,
+    listed,
+    parse_fraction,
+    short,
+)
 from retilt.measures.formats import (
     guards_from_dict,
     guards_to_dict,
@@ -31,7 +37,7 @@ from retilt.measures.formats import (
     measure_to_dict,
 )
 from retilt.measures.guards import Guards
-from retilt.measures.queries import QuerySet, gather
+from retilt.measures.queries import MAX_QUERIES, QuerySet, gather
 from retilt.measures.workload import check_number
 from retilt.privacy import statement
 from retilt.privacy.budget import (
@@ -50,6 +56,18 @@ from retilt.schema.columns import Schema
 from retilt.schema.formats import schema_from_dict, schema_to_dict
 
 FORMAT = "retilt-plan/1"
+
+_ANSWER_BYTES, _ANSWER_VALUES = 80, 3
+"""What an answers file holds for each query, but for the digits of its step and factor.
+
+A noise scale of 24 characters, a sum of at most 1e20 rows' steps, punctuation.
+"""
+
+_ANSWERS_BYTES, _ANSWERS_VALUES = 20_000, 1_000
+"""What it holds once."""
+
+_NOTES = 2**21
+"""Characters of all notes."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +115,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise InputError(f"rows: got {self.rows!r}, expected a whole number above 0.")
+            raise InputError(f"rows: got {short(self.rows)}, expected a whole number above 0.")
         if not self.measures:
             raise WorkloadError("workload: it names no measure. Name at least one.")
         if len(self.scales) != len(self.measures):
             raise InputError(f"scales: got {len(self.scales)} for {len(self.measures)} measures.")
         if self.basis not in ("centred", "paper"):
-            raise InputError(f"basis: got {self.basis!r}, expected 'centred' or 'paper'.")
+            raise InputError(f"basis: got {short(self.basis)}, expected 'centred' or 'paper'.")
         if (self.count_scale is None) == self.counts_rows:
             raise InputError(
                 "count_scale: expected where the row count is private (every unit but "
@@ -137,7 +155,12 @@ class Plan:
     def noise(self) -> NoisePlan:
         """The noise of every released integer, computed anew from the plan's content."""
         return plan_noise(
-            self.queries, self.scales, self.count_scale, self.budget, max_rows=self.unit.max_rows
+            self.queries,
+            self.scales,
+            self.count_scale,
+            self.budget,
+            max_rows=self.unit.max_rows,
+            rows=self.rows,
         )
 
     @property
@@ -223,6 +246,29 @@ class Plan:
             return self.sha256
         return hashlib.sha256(json.dumps(self.queries.statistics).encode()).hexdigest()
 
+    def check_files(self) -> None:
+        """Refuse a plan if its own file, or that of its answers, could not be read back.
+
+        Raises
+        ------
+        InputError
+            They would be too large, or hold a name that is no text.
+        """
+        if self.has_code:
+            return
+        content = self.to_dict()
+        check_expressions(_expressions(content["measures"], content["guards"]))
+        noise, spoken = self.noise, len(json_text(self.privacy))
+        digits = (
+            len(str(s)) + len(str(f)) for s, f in zip(noise.steps, noise.factors, strict=True)
+        )
+        check_json_size(
+            json_text(content),
+            "plan",
+            more_bytes=sum(digits) + _ANSWER_BYTES * len(noise.steps) + 2 * spoken + _ANSWERS_BYTES,
+            more_values=_ANSWER_VALUES * len(noise.steps) + _ANSWERS_VALUES,
+        )
+
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``plan.json``; an existing file only with ``force``."""
         write_json(path, self.to_dict(), force=force)
@@ -283,16 +329,18 @@ _KEYS = {
 def plan_from_dict(content: Mapping[str, Any]) -> Plan:
     """The plan that :meth:`Plan.to_dict` wrote; strict."""
     if content.get("format") != FORMAT:
-        raise FormatError(f"format: got {content.get('format')!r}, expected {FORMAT!r}.")
+        raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
     if set(content) != _KEYS:
-        odd = sorted(set(content) ^ _KEYS)
-        raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
+        raise FormatError(f"keys missing or unknown: {listed(sorted(set(content) ^ _KEYS))}.")
     try:
-        measures, scales = [], []
-        check_number("measures", len(content["measures"]))
-        for entry in content["measures"]:
-            measures.append(measure_from_dict(entry))
-            scales.append(parse_fraction(entry["scale"], "scale"))
+        entries = content["measures"]
+        if not isinstance(entries, list):
+            raise FormatError(f"measures: got {short(entries)}, expected a list.")
+        check_number("measures", len(entries))
+        check_expressions(_expressions(entries, content["guards"]))
+        measures = [measure_from_dict(entry) for entry in entries]
+        scales = [parse_fraction(entry["scale"], "scale") for entry in entries]
+        spoken, expected = _statistics(content["statistics"])
         raw_count = content["count_scale"]
         plan = Plan(
             unit=parse_unit(content["unit"]),
@@ -304,18 +352,44 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
             measures=tuple(measures),
             scales=tuple(scales),
             count_scale=None if raw_count is None else parse_fraction(raw_count, "count_scale"),
-            expected=tuple(_error(s["expected_standard_error"]) for s in content["statistics"]),
-            notes=tuple(str(n) for n in content["notes"]),
+            expected=expected,
+            notes=_notes(content["notes"]),
             guards=guards_from_dict(content["guards"]),
         )
         missing = [n for m in plan.measures for n in m.columns if n not in plan.schema]
         if missing:
             raise FormatError(f"schema: it lacks the columns {listed(missing)}.")
-        if len(plan.expected) != len(plan.queries.statistics):
+        if spoken != plan.queries.statistics:
             raise FormatError("statistics: they are not those of the measures.")
     except (TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError):
         raise FormatError("a value is missing or has the wrong type.") from None
     return plan
+
+
+def _expressions(measures: object, guards: object) -> Iterator[object]:
+    """The SQL of a plan's content, whatever stands there."""
+    yield from expressions_in(measures)
+    if isinstance(guards, dict):
+        yield from expressions_in(guards.get("measures"))
+
+
+def _statistics(content: object) -> tuple[tuple[str, ...], tuple[float | None, ...]]:
+    """The names of the statistics, and the errors that are expected of them."""
+    keys = {"statistic", "expected_standard_error"}
+    if not isinstance(content, list) or len(content) > MAX_QUERIES:
+        raise FormatError(f"statistics: expected a list of at most {MAX_QUERIES:,}.")
+    if not all(isinstance(row, dict) and row.keys() == keys for row in content):
+        raise FormatError(f"statistics: expected objects of {listed(sorted(keys))}.")
+    errors = tuple(_error(row["expected_standard_error"]) for row in content)
+    return tuple(row["statistic"] for row in content), errors
+
+
+def _notes(content: object) -> tuple[str, ...]:
+    if not isinstance(content, list) or not all(isinstance(n, str) for n in content):
+        raise FormatError("notes: expected a list of texts.")
+    if len(content) > MAX_QUERIES or sum(map(len, content)) > _NOTES:
+        raise FormatError(f"notes: expected at most {_NOTES:,} characters.")
+    return tuple(content)
 
 
 def _error(value: object) -> float | None:

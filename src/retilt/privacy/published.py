@@ -25,6 +25,7 @@ from retilt._output import write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm, Variable
+from retilt.measures.entries import check_expressions, listed, short
 from retilt.measures.linear import StatedQueries
 from retilt.privacy.answers import estimates_table
 from retilt.privacy.binding import Bound, bind, numbered
@@ -116,7 +117,9 @@ class Published:
         if self.rows is not None and (
             isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
         ):
-            raise FormatError(f"rows: got {self.rows!r}, expected a whole number above 0 or null.")
+            raise FormatError(
+                f"rows: got {short(self.rows)}, expected a whole number above 0 or null."
+            )
         if not isinstance(self.statistics, (list, tuple)) or not self.statistics:
             raise FormatError("statistics: expected a list of at least one.")
         object.__setattr__(self, "statistics", tuple(self.statistics))
@@ -138,6 +141,8 @@ class Published:
             raise FormatError(
                 f"statistics: got {len(self.statistics):,}, at most {MAX_STATISTICS:,} are allowed."
             )
+        given = (s for s in self.statistics if isinstance(s, Mapping))
+        check_expressions(s.get(key) for s in given for key in ("share", "query", "where"))
         entries = []
         for position, content in enumerate(self.statistics, 1):
             with numbered(position):
@@ -404,10 +409,10 @@ def load_published(path: str | Path) -> Published:
 def published_from_dict(content: Mapping[str, Any]) -> Published:
     """Published statistics from the content of a file; strict."""
     if content.get("format") != FORMAT:
-        raise FormatError(f"format: got {content.get('format')!r}, expected {FORMAT!r}.")
+        raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
     odd = sorted(map(str, (set(content) - _KEYS) | (_NEEDED - set(content))))
     if odd:
-        raise FormatError(f"keys missing or unknown: {', '.join(odd)}.")
+        raise FormatError(f"keys missing or unknown: {listed(odd)}.")
     schema = content.get("schema")
     if schema is not None and not isinstance(schema, dict):
         raise FormatError("schema: expected an object of columns, or null.")

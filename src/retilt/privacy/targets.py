@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from retilt._input import read_json
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import Design, Feature, FloatArray, IntArray, Norm
+from retilt.measures.entries import short
 from retilt.measures.guards import Guards
 from retilt.privacy import answers as measured
 from retilt.privacy import published
@@ -199,6 +200,6 @@ def targets_from_dict(content: Mapping[str, Any]) -> Answers | Published:
         return published_from_dict(content)
     if given != measured.FORMAT:
         raise FormatError(
-            f"format: got {given!r}, expected {measured.FORMAT!r} or {published.FORMAT!r}."
+            f"format: got {short(given)}, expected {measured.FORMAT!r} or {published.FORMAT!r}."
         )
     return answers_from_dict(content)

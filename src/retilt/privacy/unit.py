@@ -14,6 +14,7 @@ import numpy as np
 
 from retilt.exceptions import InputError
 from retilt.measures.base import Relation
+from retilt.measures.entries import short
 
 MOST_ROWS = 2**31 - 1
 """The largest ``max_rows``; far beyond any use, and safe in 64-bit arithmetic."""
@@ -73,15 +74,15 @@ class _OnePerson:
     def __post_init__(self) -> None:
         if not isinstance(self.person, str) or not self.person:
             raise InputError(
-                f"person: got {self.person!r}, expected the name of the private table's column "
-                "that tells persons apart."
+                f"person: got {short(self.person)}, expected the name of the private table's "
+                "column that tells persons apart."
             )
         rows = self.max_rows
         whole = isinstance(rows, (int, np.integer)) and not isinstance(rows, (bool, np.bool_))
         if not whole or not 1 <= rows <= MOST_ROWS:
             raise InputError(
-                f"max_rows: got {rows!r}, expected a whole number above 0: how many rows of one "
-                "person are used at most."
+                f"max_rows: got {short(rows)}, expected a whole number above 0: how many rows of "
+                "one person are used at most."
             )
         object.__setattr__(self, "max_rows", int(rows))
 
@@ -188,7 +189,7 @@ def parse_unit(given: object) -> Unit:
         if name in _PERSONS and set(given) == {"unit", "person", "max_rows"}:
             return _PERSONS[name](given["person"], given["max_rows"])
     raise InputError(
-        f"unit: got {given!r}, expected one of {', '.join(_ROWS)}, or for persons "
+        f"unit: got {short(given)}, expected one of {', '.join(_ROWS)}, or for persons "
         "ReplaceOnePerson(person, max_rows) or AddRemoveOnePerson(person, max_rows)."
     )
 

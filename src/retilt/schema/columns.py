@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
+from retilt._input import short
 from retilt.exceptions import SchemaError
 
 MAX_LEVELS = 2**15
@@ -54,7 +55,7 @@ def _is_finite(value: float) -> bool:
 
 def _check_bool(value: object, what: str) -> None:
     if not isinstance(value, bool):
-        raise SchemaError(f"{what}: got {value!r}, expected true or false.")
+        raise SchemaError(f"{what}: got {short(value)}, expected true or false.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +89,25 @@ class Numeric:
     def __post_init__(self) -> None:
         for name, value in (("lower", self.lower), ("upper", self.upper)):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise SchemaError(f"{name}: got {value!r}, expected a finite number.")
+                raise SchemaError(f"{name}: got {short(value)}, expected a finite number.")
             if not _is_finite(value):
-                raise SchemaError(f"{name}: got {value!r}, expected a finite number.")
+                raise SchemaError(f"{name}: got {short(value)}, expected a finite number.")
         if self.lower > self.upper:
             raise SchemaError(
-                f"lower and upper: got {self.lower!r} > {self.upper!r}, expected lower <= upper."
+                f"lower and upper: got {short(self.lower)} > {short(self.upper)}, expected "
+                "lower <= upper."
             )
         if not math.isfinite(float(self.upper) - float(self.lower)):
             raise SchemaError(
-                f"lower and upper: got {self.lower!r} and {self.upper!r}, whose difference is "
-                "not a finite number. Declare bounds closer together."
+                f"lower and upper: got {short(self.lower)} and {short(self.upper)}, whose "
+                "difference is not a finite number. Declare bounds closer together."
             )
         _check_bool(self.nullable, "nullable")
         _check_bool(self.integer, "integer")
         if self.integer and not (float(self.lower).is_integer() and float(self.upper).is_integer()):
             raise SchemaError(
-                f"integer = true needs whole bounds: got {self.lower!r} and {self.upper!r}."
+                f"integer = true needs whole bounds: got {short(self.lower)} and "
+                f"{short(self.upper)}."
             )
 
     @property
@@ -237,7 +240,7 @@ class Datetime:
     def __post_init__(self) -> None:
         for name, value in (("lower", self.lower), ("upper", self.upper)):
             if not isinstance(value, datetime):
-                raise SchemaError(f"{name}: got {value!r}, expected a date and time.")
+                raise SchemaError(f"{name}: got {short(value)}, expected a date and time.")
         if (self.lower.tzinfo is None) != (self.upper.tzinfo is None):
             raise SchemaError("lower and upper: give both with a time zone or both without.")
         if self.lower > self.upper:
@@ -289,7 +292,7 @@ class Schema:
         object.__setattr__(self, "inferred", frozenset(self.inferred))
         for name, column in self.columns.items():
             if not isinstance(name, str):
-                raise SchemaError(f"column names are text: got {name!r}.")
+                raise SchemaError(f"column names are text: got {short(name)}.")
             if not isinstance(column, (Numeric, Categorical, Boolean, Datetime)):
                 raise SchemaError(
                     f"column {name!r}: got a {type(column).__name__}, expected Numeric, "

@@ -6,7 +6,6 @@ out is filled from the synthetic table (:mod:`retilt.schema.infer`).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from retilt._input import read_toml, short
 from retilt.exceptions import SchemaError
 from retilt.schema import infer
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
@@ -117,23 +117,16 @@ def _columns_of(source: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError:
-        raise SchemaError(f"schema {str(path)!r}: no such file, or not readable.") from None
-    except UnicodeDecodeError:
-        raise SchemaError(f"schema {str(path)!r}: expected text in UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError(f"schema {str(path)!r} is not TOML: {error}.") from None
+    content = read_toml(path, "schema", SchemaError)
     unknown = sorted(set(content) - {"columns"})
     if unknown:
         raise SchemaError(
-            f"schema {str(path)!r}: got {unknown[0]!r} at the top, expected only tables "
+            f"schema file {path}: got {short(unknown[0])} at the top, expected only tables "
             "[columns.NAME]."
         )
     columns = content.get("columns", {})
     if not isinstance(columns, dict):
-        raise SchemaError(f"schema {str(path)!r}: columns must be tables [columns.NAME].")
+        raise SchemaError(f"schema file {path}: columns must be tables [columns.NAME].")
     return columns
 
 
@@ -141,7 +134,7 @@ def _entries(columns: Mapping[str, Any], where: str) -> dict[str, Entry]:
     entries = {}
     for name, value in columns.items():
         if not isinstance(name, str):
-            raise SchemaError(f"{where}: column names are text, got {name!r}.")
+            raise SchemaError(f"{where}: column names are text, got {short(name)}.")
         if isinstance(value, (Numeric, Categorical, Boolean, Datetime)):
             entries[name] = _entry_of(value)
         else:
@@ -165,15 +158,17 @@ def parse_entry(value: Any, where: str) -> Entry:
         With what was got and what is expected.
     """
     if not isinstance(value, Mapping):
-        raise SchemaError(f'{where}: got {value!r}, expected a table with kind = "...".')
+        raise SchemaError(f'{where}: got {short(value)}, expected a table with kind = "...".')
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in KEYS:
-        got = "no kind" if kind is None else f"kind = {kind!r}"
+        got = "no kind" if kind is None else f"kind = {short(kind)}"
         raise SchemaError(f"{where}: got {got}, expected {_KINDS}.")
     unknown = sorted(str(k) for k in set(value) - KEYS[kind] - {"kind"})
     if unknown:
         allowed = ", ".join(sorted(KEYS[kind]))
-        raise SchemaError(f"{where}: got the key {unknown[0]!r}, expected of {kind}: {allowed}.")
+        raise SchemaError(
+            f"{where}: got the key {short(unknown[0])}, expected of {kind}: {allowed}."
+        )
     bound = _moment if kind == "datetime" else _number
     entry = Entry(
         kind,
@@ -206,7 +201,7 @@ def _check_complete_parts(entry: Entry, where: str) -> None:
 def _number(value: Mapping[str, Any], key: str, where: str) -> float | None:
     got = value.get(key)
     if got is not None and (isinstance(got, bool) or not isinstance(got, (int, float))):
-        raise SchemaError(f"{where}: got {key} = {got!r}, expected a number.")
+        raise SchemaError(f"{where}: got {key} = {short(got)}, expected a number.")
     return got
 
 
@@ -220,14 +215,14 @@ def _moment(value: Mapping[str, Any], key: str, where: str) -> datetime | None:
         return datetime.fromisoformat(got)
     except (TypeError, ValueError):
         raise SchemaError(
-            f"{where}: got {key} = {got!r}, expected a date or time such as 2024-01-31."
+            f"{where}: got {key} = {short(got)}, expected a date or time such as 2024-01-31."
         ) from None
 
 
 def _flag(value: Mapping[str, Any], key: str, where: str) -> bool | None:
     got = value.get(key)
     if got is not None and not isinstance(got, bool):
-        raise SchemaError(f"{where}: got {key} = {got!r}, expected true or false.")
+        raise SchemaError(f"{where}: got {key} = {short(got)}, expected true or false.")
     return got
 
 
@@ -236,7 +231,7 @@ def _category_list(value: Mapping[str, Any], where: str) -> tuple[Any, ...] | No
     if got is None:
         return None
     if isinstance(got, (str, bytes)) or not isinstance(got, Sequence):
-        raise SchemaError(f"{where}: got categories = {got!r}, expected a list.")
+        raise SchemaError(f"{where}: got categories = {short(got)}, expected a list.")
     return tuple(got)
 
 

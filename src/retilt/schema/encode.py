@@ -112,6 +112,29 @@ def is_moment(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
+def shown_type(arrow_type: pa.DataType) -> str:
+    """Return a type's name for a message, without what its writer may have taken from cells.
+
+    A reader that infers types makes field names of a cell's keys, and a precision of its
+    digits; a time zone, a width or an extension's text may come from anywhere. None is shown.
+
+    Examples
+    --------
+    >>> shown_type(pa.int16()), shown_type(pa.timestamp("us", "Europe/Zurich"))
+    ('int16', 'timestamp with a time zone')
+    >>> shown_type(pa.dictionary(pa.int8(), pa.struct([("secret", pa.int8())])))
+    'dictionary of struct'
+    """
+    types = pa.types
+    if types.is_dictionary(arrow_type):
+        return f"dictionary of {shown_type(arrow_type.value_type)}"
+    if types.is_timestamp(arrow_type):
+        return "timestamp with a time zone" if arrow_type.tz else "timestamp"
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return "an extension type"
+    return str(arrow_type).partition("[")[0].partition("<")[0].partition("(")[0]
+
+
 def check_type(name: str, column: Column, arrow_type: pa.DataType) -> None:
     """Refuse a column whose declared type can't hold what the schema says.
 
@@ -137,8 +160,8 @@ def check_type(name: str, column: Column, arrow_type: pa.DataType) -> None:
     >>> check_type("age", Numeric(0, 120), pa.list_(pa.int16()))
     Traceback (most recent call last):
         ...
-    retilt.exceptions.ColumnTypeError: column 'age': its type is list<item: int16>, but the \
-schema says numeric, which needs a number, true/false or text. Change the schema or the table.
+    retilt.exceptions.ColumnTypeError: column 'age': its type is list, but the schema \
+says numeric, which needs a number, true/false or text. Change the schema or the table.
     """
     if is_text(arrow_type):
         return
@@ -156,7 +179,7 @@ schema says numeric, which needs a number, true/false or text. Change the schema
         fits, says, needs = number or boolean, "number categories", "a number, true/false or text"
     if not fits:
         raise ColumnTypeError(
-            f"column {name!r}: its type is {arrow_type}, but the schema says {says}, "
+            f"column {name!r}: its type is {shown_type(arrow_type)}, but the schema says {says}, "
             f"which needs {needs}. Change the schema or the table."
         )
 

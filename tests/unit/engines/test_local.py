@@ -389,9 +389,9 @@ def test_files_that_are_not_tables(tmp_path: Path) -> None:
         (pd.DataFrame(), "no columns"),
         (pl.DataFrame(), "no columns"),
         (pa.table({}), "no columns"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' more than once"),
-        (pd.DataFrame([[1, 2]], columns=[0, "0"]), "'0' more than once"),
-        (pa.Table.from_arrays([pa.array([1])] * 2, names=["a", "a"]), "'a' more than once"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "once, in columns 1 and 2"),
+        (pd.DataFrame([[1, 2]], columns=[0, "0"]), "once, in columns 1 and 2"),
+        (pa.Table.from_arrays([pa.array([1])] * 2, names=["a", "a"]), "once, in columns 1 and 2"),
     ],
 )
 def test_columns_that_cannot_be_told_apart(frame: Any, says: str) -> None:

@@ -439,7 +439,7 @@ def test_what_does_not_fit_is_refused(statistics: list[dict[str, Any]], said: st
     ("change", "said"),
     [
         ({"format": "retilt-published/0"}, "expected 'retilt-published/1'"),
-        ({"note": 1}, "unknown: note"),
+        ({"note": 1}, "unknown: 'note'"),
         ({"source": ""}, "source"),
         ({"source": 3}, "source"),
         ({"source": "x" * 20_000}, "1 to 10,000"),

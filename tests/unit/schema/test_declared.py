@@ -253,7 +253,7 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, _: Any, says: str | 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
-        with pytest.raises(SchemaError, match="no such file, or not readable"):
+        with pytest.raises(SchemaError, match=r"No such file|is a folder"):
             load_declared(str(path))
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SchemaError, match="UTF-8"):

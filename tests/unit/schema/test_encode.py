@@ -21,6 +21,7 @@ from retilt.schema.encode import (
     cell_labels,
     check_type,
     limits,
+    shown_type,
     to_cells,
     to_grid,
     to_unit,
@@ -511,7 +512,7 @@ def test_types_that_do_not_fit(column: Column, kinds: list[pa.DataType]) -> None
     for kind in kinds + NEVER:
         with pytest.raises(ColumnTypeError, match="column 'my age'") as caught:
             check_type("my age", column, kind)
-        assert str(kind) in str(caught.value)
+        assert f"its type is {shown_type(kind)}, but" in str(caught.value)
 
 
 # --- one policy, whatever the container ----------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from retilt.measures.expressions.grammar import (
 from retilt.measures.expressions.reading import names_in, parse
 from retilt.measures.expressions.running import run, to_numpy, typed_table
 from retilt.measures.expressions.showing import show
-from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
+from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Schema
 from retilt.schema.encode import check_type
 from retilt.schema.reading import withheld
 
@@ -133,11 +133,9 @@ def check(expression: Expression, schema: Schema) -> None:
 both sides must be of one kind (numbers are written without quotes, CAST converts).
     """
     program = _compile(expression, schema)
-    empty = {
-        name: pa.chunked_array([], _EMPTY_TYPES[type(schema[name])]) for name in expression.columns
-    }
+    empty = (pa.array([], _type_of(schema[name])) for name in program.columns)
     withheld(
-        partial(run, program, typed_table(program.columns, schema, empty)),
+        partial(run, program, pa.table({f"c{i}": cells for i, cells in enumerate(empty)})),
         lambda kind: WorkloadError(
             f"SQL expression {short(expression.text)}: DuckDB refuses it ({kind}). Write it in "
             "shorter or simpler parts."
@@ -145,12 +143,13 @@ both sides must be of one kind (numbers are written without quotes, CAST convert
     )
 
 
-_EMPTY_TYPES = {
-    Numeric: pa.float64(),
-    Categorical: pa.large_string(),
-    Boolean: pa.bool_(),
-    Datetime: pa.timestamp("us"),
-}
+def _type_of(column: Column) -> pa.DataType:
+    """Of a column's cells as :func:`retilt.measures.expressions.running.typed_cells` gives them."""
+    if isinstance(column, Categorical) and column.is_text:
+        return pa.dictionary(pa.int32(), pa.large_string())
+    if isinstance(column, Datetime):
+        return pa.timestamp("us")
+    return pa.bool_() if isinstance(column, Boolean) else pa.float64()
 
 
 def evaluate(
@@ -235,6 +234,13 @@ def _admit(
     names = names_in(node)
     if columns is not None:
         _check_names(text, names, tuple(columns))
+    return _expression(text, names, kind)
+
+
+@lru_cache(maxsize=1024)  # a measure asks for its own again and again
+def _expression(
+    text: str, names: tuple[str, ...], kind: Literal["predicate", "number"]
+) -> Expression:
     return Expression(text, names, kind)
 
 

@@ -1,0 +1,210 @@
+"""A tilt's file: the strict reading of ``tilt.json``, before any table is seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from retilt.exceptions import FormatError
+from retilt.measures.base import FloatArray
+from retilt.measures.entries import is_number, listed, read_numbers, read_text, short
+from retilt.measures.formats import guards_from_dict
+from retilt.measures.guards import Guards
+from retilt.privacy.answers import Answers
+from retilt.privacy.published import Published
+from retilt.privacy.targets import targets_from_dict
+from retilt.tilting.solution import PathPoint, Status
+
+FORMAT = "retilt-tilt/1"
+
+_PAPER = (Status.CONVERGED, Status.INFEASIBLE_MEASURES, Status.ITERATION_LIMIT)
+"""What the paper's method can end with."""
+
+_KEYS = frozenset(
+    {
+        "format",
+        "answers",
+        "guards",
+        "rows",
+        "base_weights",
+        "method",
+        "multipliers",
+        "aim",
+        "tolerance",
+        "eta",
+        "status",
+        "certificate",
+        "ess",
+        "misfit",
+        "insistent",
+        "released",
+        "path",
+        "statistics",
+        "notes",
+    }
+)
+
+_MOST_POINTS, _MOST_SETTINGS = 1_000, 20
+_POINT = frozenset(f.name for f in fields(PathPoint))
+
+
+@dataclass(frozen=True)
+class TiltContent:
+    """What a tilt's file says, before any table is seen; the rest of it is computed anew.
+
+    Attributes
+    ----------
+    answers, guards
+        What was fitted.
+    fingerprint
+        Of the rows that it was fitted to.
+    weighted, column
+        Whether there were base weights, and the column that they are in.
+    method, settings
+        How it was fitted.
+    multipliers, insistent, aim, tolerance, eta, status, released, path
+        See :class:`retilt.tilting.solution.Solution`.
+    """
+
+    answers: Answers | Published
+    guards: Guards | None
+    fingerprint: str
+    weighted: bool
+    column: str | None
+    method: str
+    settings: Mapping[str, Any]
+    multipliers: FloatArray
+    insistent: FloatArray
+    aim: FloatArray
+    tolerance: float
+    eta: float
+    status: Status
+    released: tuple[int, ...]
+    path: tuple[PathPoint, ...]
+
+
+def tilt_content(content: Mapping[str, Any]) -> TiltContent:
+    """The content of a tilt's file; strict.
+
+    Raises
+    ------
+    InputError
+        It is no tilt, of another version, or malformed.
+    """
+    if content.get("format") != FORMAT:
+        raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
+    odd = sorted(content.keys() ^ _KEYS)
+    if odd:
+        raise FormatError(f"keys missing or unknown: {listed(odd)}.")
+    rows = _part(content, "rows", {"count", "sha256"})
+    base = _part(content, "base_weights", {"used", "column"})
+    _check_base(base["used"], base["column"])
+    settings = dict(_settings(content["method"]))
+    read = TiltContent(
+        answers=targets_from_dict(_object(content["answers"], "answers")),
+        guards=guards_from_dict(content["guards"]),
+        fingerprint=read_text(rows, "sha256"),
+        weighted=base["used"],
+        column=base["column"],
+        method=settings.pop("name", None),
+        settings=settings,
+        multipliers=np.array(read_numbers(content, "multipliers")),
+        insistent=np.array(read_numbers(content, "insistent")),
+        aim=np.array(read_numbers(content, "aim")),
+        tolerance=_number(content, "tolerance"),
+        eta=math.inf if content["eta"] is None else _number(content, "eta"),
+        status=_status(content["status"]),
+        released=_places(content["released"]),
+        path=_points(content["path"]),
+    )
+    _check_method(read)
+    return read
+
+
+def _object(content: object, what: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise FormatError(f"{what}: got {short(content)}, expected an object.")
+    return content
+
+
+def _part(content: Mapping[str, Any], key: str, names: set[str]) -> dict[str, Any]:
+    part = _object(content[key], key)
+    if part.keys() != names:
+        raise FormatError(f"{key}: expected an object of {listed(sorted(names))}.")
+    return part
+
+
+def _check_base(used: object, column: object) -> None:
+    if not isinstance(used, bool) or not (column is None or isinstance(column, str)):
+        raise FormatError(
+            "base_weights: expected used to be true or false, and column a name or null."
+        )
+
+
+def _settings(content: object) -> dict[str, Any]:
+    """The name of a method and its settings: a few texts, numbers, true, false and null."""
+    settings = _object(content, "method")
+    plain = all(
+        v is None or isinstance(v, bool) or is_number(v) or (isinstance(v, str) and len(v) <= 200)
+        for v in settings.values()
+    )
+    if not plain or len(settings) > _MOST_SETTINGS:
+        raise FormatError("method: expected a name and a few settings, texts and numbers.")
+    return settings
+
+
+def _number(content: Mapping[str, Any], key: str) -> float:
+    if not is_number(content[key]):
+        raise FormatError(f"{key}: got {short(content[key])}, expected a finite number.")
+    return float(content[key])
+
+
+def _status(content: object) -> Status:
+    allowed = [s.value for s in Status]
+    if not isinstance(content, str) or content not in allowed:
+        raise FormatError(f"status: got {short(content)}, expected one of {', '.join(allowed)}.")
+    return Status(content)
+
+
+def _places(content: object) -> tuple[int, ...]:
+    if not isinstance(content, list) or not all(type(k) is int for k in content):
+        raise FormatError("released: expected a list of whole numbers.")
+    return tuple(content)
+
+
+def _points(content: object) -> tuple[PathPoint, ...]:
+    if not isinstance(content, list) or len(content) > _MOST_POINTS:
+        raise FormatError(f"path: expected a list of at most {_MOST_POINTS:,} points.")
+    return tuple(map(_point, content))
+
+
+def _point(content: object) -> PathPoint:
+    """A point of the path; JSON's null is an infinite trade-off or an undefined number."""
+    point = _object(content, "path")
+    if point.keys() != _POINT or type(point["rows"]) is not int or point["rows"] < 0:
+        raise FormatError(f"path: expected objects of {', '.join(sorted(_POINT))}.")
+    if not isinstance(point["chosen"], bool):
+        raise FormatError(f"path: chosen: got {short(point['chosen'])}, expected true or false.")
+    numbers = {
+        key: math.nan if value is None else _number(point, key)
+        for key, value in point.items()
+        if key not in ("rows", "chosen")
+    }
+    if point["eta"] is None:
+        numbers["eta"] = math.inf
+    return PathPoint(**numbers, rows=point["rows"], chosen=point["chosen"])
+
+
+def _check_method(read: TiltContent) -> None:
+    """Refuse a file whose method, trade-off, tolerance and status do not belong together."""
+    paper = read.method in ("paper", "paper-exact")
+    if not paper:
+        right = read.method == "default" and read.eta > 0 and read.tolerance == 0
+    else:
+        right = read.eta == 0 and read.tolerance >= 0 and read.status in _PAPER
+    if not right:
+        raise FormatError("its method, eta, tolerance and status do not belong together.")
