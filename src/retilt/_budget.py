@@ -20,7 +20,7 @@ from retilt._options import (
     generator_of,
     value_of,
 )
-from retilt._terminal import Terminal, number
+from retilt._terminal import Terminal
 
 if TYPE_CHECKING:
     from retilt.privacy import unit as units
@@ -184,10 +184,9 @@ def _rows(charges: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _loss(loss: dict[str, Any]) -> str:
-    letters = {"rho": "ρ", "epsilon": "ε", "delta": "δ"}
-    return ", ".join(
-        f"{letters[k]} = {number(loss[k])}" for k in letters if loss.get(k) is not None
-    )
+    from retilt.privacy.budget import loss_in_words
+
+    return loss_in_words(loss)
 
 
 def _unit_of(account: dict[str, Any]) -> str:

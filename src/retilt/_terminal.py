@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retilt.exceptions import RepeatedPlanWarning
+from retilt.exceptions import RetiltWarning
 
 if TYPE_CHECKING:
     from retilt.evaluation import Evaluation
@@ -136,7 +136,7 @@ def spoken_warnings() -> Iterator[None]:
         print(f"warning: {printable(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RepeatedPlanWarning)
+        warnings.simplefilter("always", RetiltWarning)
         warnings.showwarning = say
         yield
 

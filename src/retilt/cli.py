@@ -119,6 +119,9 @@ COMMANDS = (
 )
 NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema", "budget", "audit"})
 """Commands that never see the private table: only their internal errors show a traceback."""
+_BESIDE = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a database."""
+
 TABLES = ("table", "weights")
 """Outputs whose name's ending says their format."""
 
@@ -172,6 +175,8 @@ def _check_outputs(
         place = os.path.realpath(path)
         if any(would_change(source, path) for source in read):
             raise InputError(f"output {path}: that is an input file. Name another one.")
+        if any(place == os.path.realpath(f"{source}{end}") for source in read for end in _BESIDE):
+            raise InputError(f"output {path}: that name belongs to a ledger. Name another one.")
         if place in seen:
             raise InputError(f"output {path}: two outputs have this name. Name each another one.")
         seen.add(place)

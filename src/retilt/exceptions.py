@@ -47,6 +47,10 @@ class LedgerError(InputError):
     """A ledger file is missing, damaged or busy, or has no such data set."""
 
 
+class LedgerUnusableError(LedgerError):
+    """A ledger can't be read or written now: another process holds it, or the disk is full."""
+
+
 class OutputExistsError(InputError):
     """An output file exists already and overwriting was not asked for."""
 
@@ -67,5 +71,13 @@ class BudgetError(PrivacyError):
     """A ledger refused a charge: the cap would be passed, or the plan is on other terms."""
 
 
-class RepeatedPlanWarning(UserWarning):
+class RetiltWarning(UserWarning):
+    """Base of all warnings of this library."""
+
+
+class RepeatedPlanWarning(RetiltWarning):
     """A plan is measured again whose answers exist: that spends its budget again."""
+
+
+class LedgerWarning(RetiltWarning):
+    """What a ledger could not note of a charge that is paid for."""

@@ -164,10 +164,11 @@ def _measured(private: Any, plan: Plan, charge: Charge | None) -> Answers:
     """Noisy answers; the charge is spent before anything is summed, and noted when answered."""
     draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
     table = withheld(lambda: fit_for(private, plan), _internal)
+    scales = plan.noise.scales  # before any code of the user's runs
     if charge is not None:
         charge.spend()
     exact = withheld(lambda: sums_of(table, plan), _internal)
-    values = [s + z for s, z in zip(exact, draw(plan.noise.scales), strict=True)]
+    values = [s + z for s, z in zip(exact, draw(scales), strict=True)]
     answers = make_answers(
         plan, values, private=True, ledger=None if charge is None else charge.entry
     )
@@ -255,9 +256,9 @@ def align(
     table = open_table(synthetic)
     if callable(workload):
         workload = workload(table)  # what can't be asked is refused before the private table
-    opened = open_table(private, private=True)
     if rows is None and not unit.counts_rows:
-        rows = opened.rows  # public under this unit; under the others it must not be used
+        private = open_table(private, private=True)
+        rows = private.rows  # public under this unit; under the others it must not be used
         if rows == 0:
             raise InputError("the private table has no rows; there is nothing to measure.")
     made = plan(
@@ -282,7 +283,7 @@ def align(
     check_fit(table, made, **options)
     if on_plan is not None:
         on_plan(made)
-    answers = measure(opened, made, ledger=ledger, dataset=dataset)
+    answers = measure(private, made, ledger=ledger, dataset=dataset)
     if on_answers is not None:
         on_answers(answers)
     return fit(table, answers, **options, on_step=on_step)

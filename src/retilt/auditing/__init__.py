@@ -209,7 +209,8 @@ def audit(
         100,000, or fewer (1,000 at least) where the farthest neighbours differ in more than ten
         sums.
     pairs
-        About how many pairs of rows are compared; fewer for a plan of very many sums.
+        About how many pairs of rows are compared; fewer for a plan of very many sums, and at
+        most 5,000 rows.
     seed
         Of the invented rows. The noise has none: it is the one that ``measure`` draws.
     on_step

@@ -25,8 +25,10 @@ from retilt.privacy.budget import (
     PureDP,
     decimal,
     describe,
+    float_up,
     generator_from_dict,
     generator_to_dict,
+    loss_in_words,
     total_budget,
     zcdp_cap,
     zcdp_to_approx,
@@ -225,26 +227,25 @@ class Account:
         if not self.charges:
             return None
         if self.composition == "zcdp":
-            return ZCDP(_up(self.spent.rho))
-        epsilon, delta = _up(self.spent.epsilon), _up(self.spent.delta)
+            return ZCDP(float_up(self.spent.rho))
+        epsilon, delta = (
+            float_up(x or Fraction(0)) for x in (self.spent.epsilon, self.spent.delta)
+        )
         return ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
 
     def _words(self, amount: Amount) -> str:
-        if self.composition == "zcdp":
-            return f"ρ = {_plain(amount.rho)}"
-        return f"ε = {_plain(amount.epsilon)}, δ = {_plain(amount.delta)}"
+        names = ["rho"] if self.composition == "zcdp" else ["epsilon", "delta"]
+        return loss_in_words({n: _number(getattr(amount, n)) for n in names})
 
     def loss(self, amount: Amount) -> dict[str, Any]:
         """An amount as JSON; rho is also given as the epsilon that it means at the cap's delta."""
         if self.composition == "sums":
             return {"epsilon": _number(amount.epsilon), "delta": _number(amount.delta)}
-        delta, rho = self.cap.delta, _up(amount.rho)
-        epsilon = None
-        if delta:
-            epsilon = zcdp_to_approx(rho, float(delta)) if rho else 0
-            if amount is self.cap:
-                epsilon = _number(self.cap.epsilon)
-        return {"epsilon": epsilon, "delta": _number(delta), "rho": _number(amount.rho)}
+        delta = _number(self.cap.delta)
+        epsilon = None if delta is None else zcdp_to_approx(float_up(amount.rho), delta)
+        if amount is self.cap:
+            epsilon = _number(self.cap.epsilon)
+        return {"epsilon": epsilon, "delta": delta, "rho": _number(amount.rho)}
 
     def to_dict(self) -> dict[str, Any]:
         """The data set as JSON."""
@@ -379,7 +380,7 @@ def make_cap(
         return Amount(None, None, decimal(ZCDP(rho).rho)), "zcdp"
     if epsilon is None or delta is None:
         raise InputError("cap: give epsilon and delta (0: pure DP only), or rho.")
-    if delta == 0:
+    if not isinstance(delta, bool) and delta == 0:
         if composition == "zcdp":
             raise InputError("delta: a cap with composition zcdp needs a delta above 0, or rho.")
         made = decimal(PureDP(epsilon).epsilon)
@@ -468,20 +469,8 @@ def _needed(text: str | None) -> Fraction:
 
 
 def _number(value: Fraction | None) -> float | int | None:
-    """A fraction as JSON: whole numbers stay whole."""
-    if value is None:
-        return None
-    return int(value) if value.denominator == 1 else float(value)
-
-
-def _up(value: Fraction | None) -> float:
-    """The float that a fraction is written as, or the next larger one."""
-    return float(stored(value or Fraction(0)) or 0)
-
-
-def _plain(value: Fraction | None) -> str:
-    number = _number(value)
-    return f"{number:.6g}" if isinstance(number, float) else str(number)
+    """A fraction as JSON, rounded up."""
+    return None if value is None else float_up(value)
 
 
 def _budget_json(budget: Budget) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
@@ -52,6 +53,18 @@ def decimal(value: float) -> Fraction:
     True
     """
     return Fraction(str(value))
+
+
+def float_up(value: Fraction) -> int | float:
+    """The least number whose written form is at least ``value``; whole numbers stay whole.
+
+    >>> float_up(decimal(0.1) + decimal(0.7)), float_up(Fraction(4)), float_up(Fraction(1, 3))
+    (0.8, 4, 0.33333333333333337)
+    """
+    if value.denominator == 1:
+        return int(value)
+    near = float(value)
+    return near if decimal(near) >= value else math.nextafter(near, math.inf)
 
 
 def least(value: float) -> Fraction:
@@ -214,7 +227,8 @@ class Generator:
         # At an epsilon of 700 the factor would overflow; with any usable delta it is past 1 long
         # before that.
         factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf
-        return ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta))
+        # Rounded up: far more than what these operations can lose.
+        return ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))
 
 
 _NEIGHBOURS = {
@@ -263,7 +277,8 @@ def zcdp_to_approx(rho: float, delta: float) -> float:
     >>> round(zcdp_to_approx(0.02, 1e-6), 4)
     1.0713
     """
-    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+    # Rounded up: far more than what the floating-point operations can lose.
+    return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)
 
 
 def zcdp_cap(epsilon: float, delta: float) -> float:
@@ -295,15 +310,24 @@ def total_budget(
         return None
     other = generator.under(relation, persons=persons)
     if isinstance(own, ZCDP) and isinstance(other, ZCDP):
-        return ZCDP(own.rho + other.rho)
+        return ZCDP(_sum(own.rho, other.rho))
     if isinstance(own, PureDP) and isinstance(other, PureDP):
-        return PureDP(own.epsilon + other.epsilon)
+        return PureDP(_sum(own.epsilon, other.epsilon))
     deltas = [b.delta for b in (own, other) if isinstance(b, ApproxDP)]
     if not deltas:
         # A pure guarantee is rho-zCDP with rho = epsilon**2 / 2 (Bun and Steinke, prop. 1.4).
-        return ZCDP(sum(b.rho if isinstance(b, ZCDP) else b.epsilon**2 / 2 for b in (own, other)))
+        rhos = [
+            decimal(b.rho) if isinstance(b, ZCDP) else decimal(b.epsilon) ** 2 / 2
+            for b in (own, other)
+        ]
+        return ZCDP(float_up(sum(rhos, Fraction(0))))
     spent = [_approx(b, deltas[0]) for b in (own, other)]
-    return ApproxDP(sum(e for e, _ in spent), _cap(sum(d for _, d in spent)))
+    return ApproxDP(_sum(*(e for e, _ in spent)), _cap(_sum(*(d for _, d in spent))))
+
+
+def _sum(*values: float) -> int | float:
+    """The sum of numbers as they are written, rounded up."""
+    return float_up(sum(map(decimal, values), Fraction(0)))
 
 
 def _approx(budget: Budget, delta: float) -> tuple[float, float]:
@@ -314,10 +338,10 @@ def _approx(budget: Budget, delta: float) -> tuple[float, float]:
     return zcdp_to_approx(budget.rho, delta), delta
 
 
-def _rounded_up(value: float, digits: int) -> str:
+def rounded_up(value: float, digits: int) -> str:
     """The number with so many significant digits, never less than it is: a claim rounds up.
 
-    >>> _rounded_up(6.550078e-10, 3), _rounded_up(1, 6), _rounded_up(0.1, 6)
+    >>> rounded_up(6.550078e-10, 3), rounded_up(1, 6), rounded_up(0.1, 6)
     ('6.56e-10', '1', '0.1')
     """
     exact = Decimal(repr(value))
@@ -333,11 +357,25 @@ def describe(budget: Budget) -> str:
     '(ε = 1, δ = 1e-6)-DP'
     """
     if isinstance(budget, PureDP):
-        return f"ε = {_rounded_up(budget.epsilon, 6)} pure DP"
+        return f"ε = {rounded_up(budget.epsilon, 6)} pure DP"
     if isinstance(budget, ApproxDP):
-        epsilon, delta = _rounded_up(budget.epsilon, 6), _rounded_up(budget.delta, 3)
+        epsilon, delta = rounded_up(budget.epsilon, 6), rounded_up(budget.delta, 3)
         return f"(ε = {epsilon}, δ = {delta})-DP"
-    return f"ρ = {_rounded_up(budget.rho, 6)} zCDP"
+    return f"ρ = {rounded_up(budget.rho, 6)} zCDP"
+
+
+def loss_in_words(loss: Mapping[str, float | None]) -> str:
+    """An amount of privacy loss in symbols, rounded up where it is shortened.
+
+    >>> loss_in_words({"epsilon": 1.4345644, "delta": 1e-9})
+    'ε = 1.43457, δ = 1e-9'
+    """
+    letters = {"rho": ("ρ", 6), "epsilon": ("ε", 6), "delta": ("δ", 3)}
+    return ", ".join(
+        f"{letter} = {rounded_up(value, digits)}"
+        for name, (letter, digits) in letters.items()
+        if (value := loss.get(name)) is not None
+    )
 
 
 def budget_to_dict(budget: Budget) -> dict[str, object]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from retilt.exceptions import InputError, LedgerError, RepeatedPlanWarning, RetiltError
+from retilt.exceptions import (
+    InputError,
+    LedgerError,
+    LedgerUnusableError,
+    LedgerWarning,
+    RepeatedPlanWarning,
+    RetiltError,
+)
 from retilt.privacy.account import (
     Account,
     Composition,
@@ -79,11 +87,17 @@ CREATE TRIGGER datasets_are_fixed BEFORE UPDATE ON datasets
 BEGIN SELECT RAISE(ABORT, 'a data set can not be changed'); END;
 CREATE TRIGGER charges_stay BEFORE DELETE ON charges
 BEGIN SELECT RAISE(ABORT, 'a charge can not be removed'); END;
+CREATE TRIGGER datasets_are_not_replaced BEFORE INSERT ON datasets
+WHEN EXISTS (SELECT 1 FROM datasets WHERE name = NEW.name OR rowid = NEW.rowid)
+BEGIN SELECT RAISE(ABORT, 'a data set can not be replaced'); END;
 CREATE TRIGGER charges_begin_reserved BEFORE INSERT ON charges
 WHEN NEW.state <> 'reserved' OR NEW.answers_sha256 IS NOT NULL OR NEW.answers_file IS NOT NULL
-BEGIN SELECT RAISE(ABORT, 'a charge begins as a reservation'); END;
-CREATE TRIGGER charges_are_fixed
-BEFORE UPDATE OF number, dataset, time, plan_sha256, epsilon, delta, rho ON charges
+OR EXISTS (SELECT 1 FROM charges WHERE number = NEW.number)
+BEGIN SELECT RAISE(ABORT, 'a charge begins as a reservation of its own'); END;
+CREATE TRIGGER charges_are_fixed BEFORE UPDATE ON charges
+WHEN NEW.number IS NOT OLD.number OR NEW.dataset IS NOT OLD.dataset OR NEW.time IS NOT OLD.time
+OR NEW.plan_sha256 IS NOT OLD.plan_sha256 OR NEW.epsilon IS NOT OLD.epsilon
+OR NEW.delta IS NOT OLD.delta OR NEW.rho IS NOT OLD.rho
 BEGIN SELECT RAISE(ABORT, 'a charge can not be changed'); END;
 CREATE TRIGGER states_go_one_way BEFORE UPDATE OF state ON charges
 WHEN OLD.state <> 'reserved'
@@ -105,12 +119,30 @@ class Charge:
 
     def spend(self) -> None:
         """From here on it can't be withdrawn. Before anything is summed."""
-        self._ledger._update(self.number, "state = 'spent'", "state = 'reserved'")
+        self._ledger.update(self.number, "state = 'spent'", "state = 'reserved'")
         self.is_spent = True
 
     def answered(self, sha256: str) -> None:
-        """Note the hash of the answers file."""
-        self._ledger._update(self.number, "answers_sha256 = ?", "state = 'spent'", sha256)
+        """Note the hash of the answers file.
+
+        Raises
+        ------
+        LedgerError
+            The charge is not there any more: the file was replaced.
+
+        Warns
+        -----
+        LedgerWarning
+            The file can't be written (a full disk, say). The answers are paid for all the same.
+        """
+        try:
+            self._ledger.update(self.number, "answers_sha256 = ?", "state = 'spent'", sha256)
+        except LedgerUnusableError as error:
+            warnings.warn(
+                f"{error} The charge is paid for, but the hash of its answers could not be noted.",
+                LedgerWarning,
+                stacklevel=4,
+            )
 
 
 @dataclass(frozen=True)
@@ -136,7 +168,8 @@ class Ledger:
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, Path)):
             raise InputError(f"ledger: got {self.path!r}, expected the name of a ledger file.")
-        object.__setattr__(self, "path", Path(self.path))
+        # Absolute: whoever changes the folder meanwhile must not change the ledger.
+        object.__setattr__(self, "path", Path(self.path).absolute())
 
     # -- data sets -------------------------------------------------------------------------
 
@@ -196,11 +229,12 @@ class Ledger:
             _now(),
         )
         with self._transaction(create=True) as database:
-            taken = database.execute("SELECT 1 FROM datasets WHERE name = ?", (name,)).fetchone()
+            names = [str(n) for (n,) in database.execute("SELECT name FROM datasets")]
+            taken = [n for n in names if _alike(n) == _alike(name)]
             if taken:
                 raise InputError(
-                    f"ledger {self.path}: it has a data set {name!r} already. A cap can't be "
-                    "changed; choose another name."
+                    f"ledger {self.path}: it has a data set {taken[0]!r} already. A cap can't be "
+                    f"changed; choose another name than {name!r}."
                 )
             marks = ", ".join("?" * len(row))
             database.execute(f"INSERT INTO datasets VALUES ({marks})", row)
@@ -308,13 +342,13 @@ class Ledger:
                 # If this fails the reservation stays and counts, which is the safe side; the
                 # error that led here is the one to tell.
                 with suppress(RetiltError):
-                    self._update(number, "state = 'withdrawn'", "state = 'reserved'")
+                    self.update(number, "state = 'withdrawn'", "state = 'reserved'")
 
     def note_file(self, charge: int, path: str | Path) -> None:
         """Note where the answers of a charge were written, for whoever measures again."""
-        self._update(charge, "answers_file = ?", "state = 'spent'", str(Path(path).absolute()))
+        self.update(charge, "answers_file = ?", "state = 'spent'", str(Path(path).absolute()))
 
-    def _update(self, number: int, change: str, only: str, *values: object) -> None:
+    def update(self, number: int, change: str, only: str, *values: object) -> None:
         """Change one charge; ``change`` and ``only`` are SQL of ours."""
         with self._transaction() as database:
             sql = f"UPDATE charges SET {change} WHERE number = ? AND {only}"
@@ -330,7 +364,7 @@ class Ledger:
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection to the file, whose errors are ours."""
         self._check_file(create)
-        where = self.path.absolute().as_uri() + ("?mode=rwc" if create else "?mode=rw")
+        where = self.path.as_uri() + ("?mode=rwc" if create else "?mode=rw")
         try:
             database = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
             try:
@@ -339,7 +373,7 @@ class Ledger:
             finally:
                 database.close()
         except sqlite3.OperationalError as error:
-            raise LedgerError(f"ledger {self.path}: it can't be used ({error}).") from None
+            raise LedgerUnusableError(f"ledger {self.path}: it can't be used ({error}).") from None
         except (sqlite3.Error, OverflowError, UnicodeError):
             raise LedgerError(self._no_ledger) from None
 
@@ -352,7 +386,7 @@ class Ledger:
 
     def _check_file(self, create: bool) -> None:
         if not self.path.exists():
-            if create and self.path.absolute().parent.is_dir():
+            if create and self.path.parent.is_dir():
                 return
             raise LedgerError(
                 f"ledger {self.path}: there is no such file. Open a data set with `retilt budget "
@@ -371,7 +405,7 @@ class Ledger:
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA foreign_keys = ON")
         found = _header(database)
-        if create and found == (0, 0):
+        if create and found == (0, 0) and not _tables(database):
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             self._make(database)
@@ -390,8 +424,6 @@ class Ledger:
         """Turn an empty database into a ledger, whole or not at all."""
         database.execute("BEGIN IMMEDIATE")
         if _header(database) == (0, 0):  # another process may have been faster
-            if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise LedgerError(self._no_ledger)
             for statement in _statements(_SCHEMA):
                 database.execute(statement)
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -410,6 +442,10 @@ class Ledger:
                     database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
+            # Into the file itself, so that a copy without its -wal file misses no charge. It is
+            # on the disk either way, and is tried again by whoever comes next.
+            with suppress(sqlite3.Error):
+                database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def open_ledger(given: Ledger | str | Path) -> Ledger:
@@ -435,6 +471,16 @@ def _warn_of_repetition(account: Account, plan_sha256: str | None) -> None:
         RepeatedPlanWarning,
         stacklevel=5,
     )
+
+
+def _alike(name: str) -> str:
+    """What two names share that people could take for one another."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _tables(database: sqlite3.Connection) -> int:
+    """How many tables, indices and so on there are."""
+    return int(database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def _header(database: sqlite3.Connection) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import math
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -46,6 +47,9 @@ FORMAT = "retilt-published/1"
 MAX_STATISTICS = 100_000
 """Statistics of one file, the cells of its tables included."""
 
+MAX_ENTRIES = 20_000
+"""Statistics of one file, a table counted once: more could not be fitted together."""
+
 MAX_COVARIED = 2_000
 """Statistics whose errors may be correlated: the matrix is decomposed once."""
 
@@ -62,6 +66,9 @@ _LEAST_OWN = 1e-6
 """Part of each variance that is taken as its own, so that a singular matrix can be inverted."""
 
 _KEYS = frozenset({"format", "source", "privacy", "rows", "schema", "statistics", "covariance"})
+_BY_SCHEMA = ("_bound", "_noise", "tolerances", "dominated")
+"""What is computed once, and depends on the schema."""
+
 _NEEDED = frozenset({"format", "source", "statistics"})
 _LONGEST = 10_000
 
@@ -137,9 +144,10 @@ class Published:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        if len(self.statistics) > MAX_STATISTICS:
+        if len(self.statistics) > MAX_ENTRIES:
             raise FormatError(
-                f"statistics: got {len(self.statistics):,}, at most {MAX_STATISTICS:,} are allowed."
+                f"statistics: got {len(self.statistics):,}, at most {MAX_ENTRIES:,} are allowed. "
+                "Give the cells of one table together."
             )
         given = (s for s in self.statistics if isinstance(s, Mapping))
         check_expressions(s.get(key) for s in given for key in ("share", "query", "where"))
@@ -173,8 +181,17 @@ class Published:
             for name, column in found.columns.items()
         }
         schema = Schema(columns, found.inferred)
-        complete = replace(self, declared=schema)
+        complete = self._with(schema)
         _ = complete.queries  # whatever does not fit is found here
+        return complete
+
+    def _with(self, schema: Schema) -> Published:
+        """The same statistics, which need not be read again, with all of their schema."""
+        complete = copy(self)
+        for name in _BY_SCHEMA:
+            vars(complete).pop(name, None)
+        object.__setattr__(complete, "declared", load_declared(schema))
+        object.__setattr__(complete, "resolved", schema.subset(self.columns))
         return complete
 
     def _may_widen(self, name: str, found: Schema) -> bool:

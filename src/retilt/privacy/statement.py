@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from retilt.measures.base import label
 from retilt.measures.calls import FunctionMeasure
-from retilt.privacy.budget import describe
+from retilt.privacy.budget import describe, loss_in_words, rounded_up
 from retilt.privacy.unit import unit_to_json
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _schema(plan: Plan) -> list[str]:
     if not inferred or plan.generator is not None:
         return []
     return [
-        f"Bounds or categories of {', '.join(inferred)} were read off the synthetic table, "
+        f"Bounds or categories of {', '.join(map(label, inferred))} were read off the synthetic table, "
         "whose guarantee was not declared: they lie outside this statement."
     ]
 
@@ -100,7 +101,7 @@ def _code(plan: Plan) -> list[str]:
     if not code:
         return []
     return [
-        f"That {', '.join(code)} (Python code) looks at one row at a time, and does nothing "
+        f"That {', '.join(map(label, code))} (Python code) looks at one row at a time, and does nothing "
         "else with it, was tried on synthetic rows and can't be proved: the claim rests on it."
     ]
 
@@ -119,17 +120,9 @@ def _ledger(entry: LedgerEntry | None) -> str:
         return "No ledger was kept: what other answers of the same table spent adds up."
     return (
         f"It is charge {entry.charge} of the ledger's data set {entry.dataset!r}. All its "
-        f"charges so far, this one included, come to {_loss(entry.spent, entry)} of a cap of "
-        f"{_loss(entry.cap, entry)}, the generator not included."
+        f"charges so far, this one included, come to {loss_in_words(entry.spent)} of a cap of "
+        f"{loss_in_words(entry.cap)}, the generator not included."
     )
-
-
-def _loss(loss: object, entry: LedgerEntry) -> str:
-    found = dict(loss)  # type: ignore[call-overload]
-    names = ("epsilon", "delta") if entry.composition == "sums" else ("rho", "epsilon", "delta")
-    letters = {"epsilon": "ε", "delta": "δ", "rho": "ρ"}
-    known = [f"{letters[n]} = {found[n]:.6g}" for n in names if found.get(n) is not None]
-    return ", ".join(known)
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -185,7 +178,7 @@ def _plain_words(plan: Plan) -> str:
         return means
     factor = math.ceil(math.exp(epsilon) * 100) / 100
     delta = getattr(budget, "delta", 0)
-    plus = f", plus {delta:.2g}" if delta else ""
+    plus = f", plus {rounded_up(delta, 3)}" if delta else ""
     return (
         f"{means} The probability of any result, and of anything that anybody concludes from it, "
         f"is at most {factor:,.2f} times what it would have been then{plus}."
@@ -216,7 +209,8 @@ def _numbers(answers: Answers) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {_escaped(k)} | {_escaped(v)} |" for k, v in rows.items())]
 
 
-_SPECIAL = set("\\`*_{}[]<>#|~&$!")
+_SPECIAL = set("\\`*_{}[]<>#|~&$!:@")
+"""With what would make links of bare addresses."""
 
 
 def _escaped(text: str) -> str:
@@ -226,4 +220,4 @@ def _escaped(text: str) -> str:
     'a\\|b\\<script\\>'
     """
     one_line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return "".join("\\" + c if c in _SPECIAL else c for c in one_line)
+    return "".join("\\" + c if c in _SPECIAL else c for c in one_line).replace("www.", "www\\.")
