@@ -18,8 +18,6 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NoReturn
 
-import numpy as np
-
 from retilt.exceptions import FormatError, InputError
 
 MAX_JSON = 24 * 2**20
@@ -56,7 +54,9 @@ _LONE = re.compile(
 _QUOTED = re.compile(rb'"[^"]*"')
 _ASTRAL = re.compile(rb"[\xf0-\xff]")
 _SEPARATORS = (b",", b":", b"[", b"{")
-_OPENING = np.frombuffer(b"[{", np.uint8)
+_CONTINUING = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that begin no character."""
+
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 _SHAPE = bytes.maketrans(b"123456789.E", b"0000000000e")
@@ -192,12 +192,19 @@ def _check_json(raw: bytes, more_bytes: int = 0, more_values: int = 0) -> bool:
     bare = _unquoted(plain) if few else b""
     if not few or sum(map(bare.count, _SEPARATORS)) + more_values > MAX_VALUES:
         raise _Refused(f"it holds more than {MAX_VALUES:,} values, the most allowed")
-    brackets = np.frombuffer(bare.translate(None, _NO_BRACKETS), np.uint8)
-    levels = np.cumsum(np.where(np.isin(brackets, _OPENING), 1, -1), dtype=np.int32)
-    if levels.max(initial=0) > MAX_DEPTH:
+    if _depth(bare) > MAX_DEPTH:
         raise _Refused(f"it is nested more than {MAX_DEPTH} levels deep, the most allowed")
     shape = bare.translate(_SHAPE)
     return any(great in shape for great in _GREAT)
+
+
+def _depth(bare: bytes) -> int:
+    """Levels of lists and objects in JSON without its texts."""
+    import numpy as np
+
+    brackets = np.frombuffer(bare.translate(None, _NO_BRACKETS), np.uint8)
+    opening = np.isin(brackets, np.frombuffer(b"[{", np.uint8))
+    return int(np.cumsum(np.where(opening, 1, -1), dtype=np.int32).max(initial=0))
 
 
 def _unquoted(plain: bytes) -> bytes:
@@ -219,9 +226,7 @@ def _check_letters(raw: bytes) -> None:
     if raw.isascii():
         return
     width = 4 if _ASTRAL.search(raw) else 2
-    chunks = (raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
-    starts = (np.frombuffer(c, np.uint8) & 0xC0 != 0x80 for c in chunks)
-    if sum(int(np.count_nonzero(s)) for s in starts) * width > _MAX_TEXT:
+    if len(raw.translate(None, _CONTINUING)) * width > _MAX_TEXT:
         raise _Refused(f"it has more than {_MAX_TEXT // width:,} characters, the most allowed")
 
 

@@ -93,6 +93,8 @@ def test_the_ledger_is_no_output(capsys: pytest.CaptureFixture[str], folder: Pat
     assert measure("budget.db", "--force") == 2
     assert "is an input file" in capsys.readouterr().err
     assert (folder / "budget.db").read_bytes() == before
+    assert measure("budget.db-wal", "--force") == 2
+    assert "belongs to a ledger" in capsys.readouterr().err
 
 
 def test_list_and_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,8 +91,8 @@ def _schema(plan: Plan) -> list[str]:
     if not inferred or plan.generator is not None:
         return []
     return [
-        f"Bounds or categories of {', '.join(map(label, inferred))} were read off the synthetic table, "
-        "whose guarantee was not declared: they lie outside this statement."
+        f"Bounds or categories of {', '.join(map(label, inferred))} were read off the "
+        "synthetic table, whose guarantee was not declared: they lie outside this statement."
     ]
 
 
@@ -101,8 +101,9 @@ def _code(plan: Plan) -> list[str]:
     if not code:
         return []
     return [
-        f"That {', '.join(map(label, code))} (Python code) looks at one row at a time, and does nothing "
-        "else with it, was tried on synthetic rows and can't be proved: the claim rests on it."
+        f"That {', '.join(map(label, code))} (Python code) looks at one row at a time, "
+        "and does nothing else with it, was tried on synthetic rows and can't be proved: the "
+        "claim rests on it."
     ]
 
 

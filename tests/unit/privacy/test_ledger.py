@@ -24,6 +24,8 @@ from retilt.exceptions import (
     BudgetError,
     InputError,
     LedgerError,
+    LedgerUnusableError,
+    LedgerWarning,
     RepeatedPlanWarning,
     RowCountError,
     WorkloadError,
@@ -82,7 +84,7 @@ def test_a_measurement_is_charged_before_it_is_made(ledger: Ledger) -> None:
         "spent": {"epsilon": 1, "delta": 1e-9},
     }
     assert "charge 1 of the ledger's data set 'adult'" in answers.statement
-    assert "ε = 1, δ = 1e-09 of a cap of ε = 3, δ = 1e-06" in answers.statement
+    assert "ε = 1, δ = 1e-9 of a cap of ε = 3, δ = 1e-6" in answers.statement
 
 
 def test_the_hash_is_that_of_the_file_and_survives_reading(ledger: Ledger, tmp_path: Path) -> None:
@@ -215,6 +217,29 @@ def test_a_refused_charge_opens_no_private_file(
         rt.measure("/nowhere/private.csv", make(4), ledger=ledger)
     with pytest.raises(BudgetError):
         rt.measure("/nowhere/private.csv", make(unit="add-remove"), ledger=ledger)
+
+
+def test_postprocess_with_rows_opens_the_private_table_only_to_measure_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retilt import pipeline
+
+    order: list[str] = []
+    honest, charge = pipeline.open_table, Ledger.charge
+
+    def opening(given: Any, **options: Any) -> Any:
+        order.extend(["private opened"] * options.get("private", False))
+        return honest(given, **options)
+
+    def charging(self: Ledger, *rest: Any) -> Any:
+        order.append("charged")
+        return charge(self, *rest)
+
+    monkeypatch.setattr(pipeline, "open_table", opening)
+    monkeypatch.setattr(Ledger, "charge", charging)
+    workload = rt.marginal(["sex"])
+    rt.postprocess(PRIVATE, SYNTHETIC, workload, epsilon=1, delta=1e-8, rows=4, ledger=ledger)
+    assert order == ["charged", "private opened"]
 
 
 def test_postprocess_refuses_before_the_private_table_is_opened(ledger: Ledger) -> None:
@@ -390,6 +415,9 @@ def test_a_cap_is_not_opened_twice(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="has a data set 'adult' already"):
         ledger.open_dataset("adult", epsilon=30, delta=1e-6)
     assert shown(ledger)["cap"]["epsilon"] == 3
+    for alike in ("Adult", "ADULT", "\uff41dult"):
+        with pytest.raises(InputError, match="has a data set 'adult' already"):
+            ledger.open_dataset(alike, epsilon=30, delta=1e-6)
 
 
 # --- the file -----------------------------------------------------------------------------
@@ -424,12 +452,14 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
+    before = path.read_bytes()
     for use in (
         lambda: Ledger(path).account(),
         lambda: Ledger(path).open_dataset("a", epsilon=1, delta=0),
     ):
         with pytest.raises(LedgerError, match="no ledger of retilt"):
             use()
+        assert path.read_bytes() == before
 
 
 def test_a_newer_format_is_refused(ledger: Ledger) -> None:
@@ -455,6 +485,14 @@ def test_a_newer_format_is_refused(ledger: Ledger) -> None:
         "UPDATE charges SET number = 7",
         "INSERT INTO charges (dataset, state, time, rho) VALUES ('adult', 'withdrawn', '', '0')",
         "INSERT INTO charges (dataset, state, time, rho) VALUES ('adult', 'spent', '', '0')",
+        "INSERT OR REPLACE INTO charges (number, dataset, state, time, epsilon, delta, rho) "
+        "VALUES (1, 'adult', 'reserved', 'x', '0', '0', '0')",
+        "INSERT OR REPLACE INTO datasets SELECT name, unit, person, composition, '1000', delta, "
+        "rho, generator, opened FROM datasets",
+        "INSERT OR REPLACE INTO datasets (rowid, name, unit, composition, opened) "
+        "VALUES (1, 'other', 'replace-one', 'sums', '')",
+        "UPDATE charges SET rowid = 77",
+        "UPDATE OR REPLACE charges SET number = 77",
     ],
 )
 def test_the_file_itself_refuses_to_forget(ledger: Ledger, sql: str) -> None:
@@ -512,6 +550,45 @@ def test_hard_links_are_refused(ledger: Ledger, tmp_path: Path) -> None:
     os.link(ledger.path, tmp_path / "second.db")
     with pytest.raises(LedgerError, match="hard links"):
         rt.measure(PRIVATE, make(), ledger=ledger)
+
+
+def test_a_charge_is_in_the_file_itself(ledger: Ledger, tmp_path: Path) -> None:
+    """A copy that was made without the -wal file, while somebody has the ledger open, has it."""
+    idle = sqlite3.connect(ledger.path)
+    assert idle.execute("SELECT count(*) FROM charges").fetchone() == (0,)
+    rt.measure(PRIVATE, make(), ledger=ledger)
+    (tmp_path / "copy.db").write_bytes(ledger.path.read_bytes())
+    idle.close()
+    assert shown(Ledger(tmp_path / "copy.db"))["spent"]["epsilon"] == 1
+
+
+def test_a_ledger_does_not_follow_the_folder(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = Ledger(Path("budget.db"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    rt.measure(PRIVATE, make(), ledger=relative)
+    assert shown(ledger)["spent"]["epsilon"] == 1
+
+
+def test_a_full_disk_after_the_charge_keeps_the_answers(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Ledger.update
+
+    def full(self: Ledger, number: int, change: str, *rest: Any) -> None:
+        if "answers_sha256" in change:
+            raise LedgerUnusableError("ledger: it can't be used (disk I/O error).")
+        honest(self, number, change, *rest)
+
+    monkeypatch.setattr(Ledger, "update", full)
+    with pytest.warns(LedgerWarning, match="could not be noted"):
+        answers = rt.measure(PRIVATE, make(), ledger=ledger)
+    assert answers.ledger is not None
+    (charge,) = shown(ledger)["charges"]
+    assert charge["state"] == "spent"
 
 
 def test_a_symbolic_link_is_the_same_ledger(ledger: Ledger, tmp_path: Path) -> None:

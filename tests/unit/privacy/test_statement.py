@@ -41,7 +41,7 @@ def test_the_page_has_everything_to_file(tmp_path: Path) -> None:
         "# Privacy statement",
         "(ε = 1, δ = 1e-9)-DP",
         "replace-one",
-        "at most 2.72 times what it would have been then, plus 1e-09",
+        "at most 2.72 times what it would have been then, plus 1e-9",
         "discrete-gaussian",
         "(ε = 3, δ = 1e-9)-DP (add-remove neighbours)",
         "which is (ε = 6,",
