@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
 # Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-noise test-crash check bench demo-data wheel clean
+.PHONY: help demo test test-noise test-crash mutation fuzz check bench demo-data wheel clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -60,6 +60,9 @@ fuzz: $(VENV)/.installed-fuzz ## 100,000 hostile files for the readers, then by 
 	@! $(BIN)/python -c 'import atheris' 2>/dev/null || OPENBLAS_NUM_THREADS=1 \
 	    $(BIN)/python tests/fuzz/coverage_guided.py -runs=$(FILES) -max_len=60000 -timeout=60 \
 	    -artifact_prefix=build/fuzz/ build/fuzz/corpus
+
+mutation: $(VENV)/.installed-dev ## Change the privacy code one place at a time: the tests must notice; half an hour
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python scripts/mutate_privacy.py
 
 check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 	@$(BIN)/ruff check .

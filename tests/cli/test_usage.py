@@ -39,9 +39,12 @@ def test_bare_call_prints_help_and_is_bad_usage(capsys):
     assert "Usage" in out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+EVERY = [[c] for c in COMMANDS if c != "budget"] + [["budget", c] for c in ("open", "show", "list")]
+
+
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
 def test_help_of_every_command(capsys, command):
-    code, out, _ = run(capsys, command, "--help")
+    code, out, _ = run(capsys, *command, "--help")
     assert code == 0
     assert "--output" in out
 
