@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from retilt.privacy.budget import LEAST_DELTA, Generator, make_budget
 from retilt.privacy.ledger import Charge, Ledger, open_ledger
 from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
 from retilt.privacy.plan import Plan, load_plan
+from retilt.privacy.sensitivity import NoisePlan
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resample import Method
 from retilt.schema.reading import withheld
@@ -90,6 +91,12 @@ def sums_of(table: Table, plan: Plan) -> list[int]:
     if plan.counts_rows:
         sums.append(rows)
     return [s * f for s, f in zip(sums, plan.noise.factors, strict=True)]
+
+
+def noisy(exact: Sequence[int], noise: NoisePlan) -> list[int]:
+    """(K [+ 1],) exact integers with a plan's noise on top, drawn anew: what is released."""
+    draw = discrete_laplace if noise.norm == 1 else discrete_gaussian
+    return [s + z for s, z in zip(exact, draw(noise.scales), strict=True)]
 
 
 def _internal(kind: str) -> InternalError:
@@ -162,13 +169,12 @@ def measure(
 
 def _measured(private: Any, plan: Plan, charge: Charge | None) -> Answers:
     """Noisy answers; the charge is spent before anything is summed, and noted when answered."""
-    draw = discrete_laplace if plan.noise.norm == 1 else discrete_gaussian
     table = withheld(lambda: fit_for(private, plan), _internal)
-    scales = plan.noise.scales  # before any code of the user's runs
+    noise = plan.noise  # before any code of the user's runs
     if charge is not None:
         charge.spend()
     exact = withheld(lambda: sums_of(table, plan), _internal)
-    values = [s + z for s, z in zip(exact, draw(scales), strict=True)]
+    values = noisy(exact, noise)
     answers = make_answers(
         plan, values, private=True, ledger=None if charge is None else charge.entry
     )

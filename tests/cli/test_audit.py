@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from retilt.cli import NEVER_PRIVATE, main
 from retilt.measures import partitions
 from retilt.measures.base import Relation
+from retilt.privacy import sensitivity
+from retilt.privacy.accounting import Calibration
 
 FEW = ["--draws", "2000", "--pairs", "500", "--seed", "0"]
 
@@ -29,11 +32,13 @@ def test_says_what_was_tried_and_what_it_can_not_do(plan, capsys):
     captured = capsys.readouterr()
     words = " ".join(captured.out.split())
     assert "pairs of invented rows and 21 pairs of whole tables were compared" in words
-    assert "lie at 100.00% of what the noise is made for, no farther than allowed" in words
+    assert "lie at 100.00% of what the budget allows, no farther than allowed" in words
     assert "(sex = 'F') in place of (sex = 'M')" in words or "in place of (sex =" in words
     assert "Noise: drawn 2,000 times." in words
     assert "not above the claim, mu = " in words
     assert "can find faults, it can't prove that there are none" in words
+    assert "in 100 more for all " in words
+    assert " sums, as measure draws them, not too narrow." in words
     assert captured.err == ""
 
 
@@ -60,8 +65,24 @@ def test_a_claim_that_does_not_hold_is_exit_code_3(plan, capsys, monkeypatch):
     monkeypatch.setattr(partitions, "partition_sensitivity", too_small)
     assert main(["audit", plan, *FEW]) == 3
     words = " ".join(capsys.readouterr().out.split())
-    assert "141.42% of what the noise is made for, FARTHER THAN ALLOWED" in words
+    assert "141.42% of what the budget allows, FARTHER THAN ALLOWED" in words
     assert "does NOT hold" in words
+
+
+def too_far(rho: float) -> Calibration:
+    return Calibration(math.sqrt(4 * rho), math.sqrt(4 * rho))
+
+
+def test_a_wrong_calibration_is_not_believed(tables, tmp_path, capsys, monkeypatch):
+    path = str(tmp_path / "plan.json")
+    assert main(["plan", str(tables / "synthetic.csv"), "--marginal", "sex", "--schema",
+                 str(tables / "schema.toml"), "--rho", "0.1", "--rows", "4000", "-o", path,
+                 "--quiet"]) == 0  # fmt: skip
+    monkeypatch.setattr(sensitivity, "calibrate_zcdp", too_far)
+    assert main(["audit", path, *FEW]) == 3
+    words = " ".join(capsys.readouterr().out.split())
+    assert "141.42% of what the budget allows, FARTHER THAN ALLOWED" in words
+    assert "the claim, mu = 0.4472" in words
 
 
 @pytest.mark.parametrize("options", [["--draws", "5"], ["--pairs", "0"], ["--seed", "-1"]])

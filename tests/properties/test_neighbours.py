@@ -607,7 +607,7 @@ def check_pair(
 # Looking takes a while: to shrink an example would take minutes.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 FAST = settings(max_examples=4, suppress_health_check=[*HealthCheck], phases=PHASES)
-MANY = settings(max_examples=int(os.environ.get("RETILT_EXAMPLES", "300")), parent=FAST)
+MANY = settings(max_examples=int(os.environ.get("RETILT_EXAMPLES", "40")), parent=FAST)
 
 
 def run_arrow(holder: str, unit: str, folder: Path, how: settings, *, sql: bool) -> None:

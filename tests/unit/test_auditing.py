@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +18,19 @@ from scipy import stats
 
 import retilt as rt
 from retilt import pipeline
-from retilt.auditing import bounds
-from retilt.auditing.bounds import at_least, at_most, implied_epsilon, lower_bound
+from retilt.auditing import bounds, spread
+from retilt.auditing.allowance import Allowance, allowed_mu, gaussian_log_delta, implied_epsilon
+from retilt.auditing.bounds import at_least, at_most, lower_bound
 from retilt.auditing.distance import Metric
 from retilt.auditing.rows import Inventor, shown
 from retilt.exceptions import InputError
 from retilt.measures import grouped, moments, partitions
 from retilt.measures.base import Feature, Reading
 from retilt.privacy import mechanism, sensitivity
-from retilt.privacy.accounting import gaussian_distance
+from retilt.privacy.accounting import Calibration, calibrate_approx
 from retilt.schema.columns import Column, Schema
+
+Draw: TypeAlias = Callable[[Sequence[float]], list[int]]
 
 SCHEMA: dict[str, Any] = {
     "a": rt.Numeric(-100.0, 1.0, nullable=True),
@@ -59,6 +63,12 @@ def quick(plan: rt.Plan, *, pairs: int = 300, seed: int = 0) -> rt.Audit:
     return rt.audit(plan, draws=1_000, pairs=pairs, seed=seed)
 
 
+def put(monkeypatch: pytest.MonkeyPatch, name: str, draw: Draw) -> None:
+    """Noise of our own, wherever it is drawn from."""
+    monkeypatch.setattr(mechanism, name, draw)
+    monkeypatch.setattr(pipeline, name, draw)
+
+
 class Quiet:
     """No time is spent on noise where it is not what is looked at."""
 
@@ -66,8 +76,8 @@ class Quiet:
     def _fast(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(0)
         for name, draw in (("gaussian", rng.normal), ("laplace", rng.laplace)):
-            monkeypatch.setattr(
-                mechanism,
+            put(
+                monkeypatch,
                 f"discrete_{name}",
                 lambda scales, draw=draw: np.rint(draw(0, scales)).astype(int).tolist(),
             )
@@ -176,6 +186,11 @@ class TestNoise:
     def test_claim_and_bound(self) -> None:
         found = rt.audit(plan_of(rt.share("b > 2"), epsilon=4.0, delta=1e-6), draws=4_000, seed=0)
         assert 0.75 * found.claim < found.bound.value <= found.claim
+        assert found.apart is not None
+        assert found.apart.low < 1 < found.apart.high < 1.2
+        assert found.together.low < 1 < found.together.high
+        assert found.together.draws == 200
+        assert found.faults == []
         assert found.implied_epsilon is not None
         assert 2.5 < found.implied_epsilon <= 4
         assert found.bound.draws == 4_000
@@ -197,7 +212,7 @@ class TestNoise:
 
     def test_noise_that_never_wanders_far_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Cut off at half the distance, it gives everything away."""
-        monkeypatch.setattr(mechanism, "discrete_laplace", lambda scales: [0] * len(scales))
+        put(monkeypatch, "discrete_laplace", lambda scales: [0] * len(scales))
         found = rt.audit(plan_of(rt.share("b > 2"), epsilon=1.0, delta=0.0), draws=1_000, seed=0)
         assert found.within
         assert found.bound.value > 2
@@ -211,11 +226,212 @@ class TestNoise:
         assert at_least(count, 100) == pytest.approx(interval.low, abs=1e-12)
         assert at_most(count, 100) == pytest.approx(interval.high, abs=1e-12)
 
+
+class TestAllowance(Quiet):
+    """What is allowed comes from the budget alone: a wrong calibration has no say in it."""
+
+    def test_a_calibration_that_lets_neighbours_lie_too_far_apart(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        right = sensitivity.calibrate_approx
+
+        def wrong(*args: Any, **options: Any) -> Calibration:
+            made = right(*args, **options)
+            return Calibration(1.5 * made.distance, made.continuous)
+
+        monkeypatch.setattr(sensitivity, "calibrate_approx", wrong)
+        found = quick(plan_of(rt.share("b > 2")))
+        assert not found.within
+        assert found.share == pytest.approx(1.5, rel=1e-3)
+        assert found.exit_code == 3
+        assert "VIOLATED" in repr(found)
+
+    def test_a_rho_that_is_spent_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            sensitivity,
+            "calibrate_zcdp",
+            lambda rho: Calibration(math.sqrt(4 * rho), math.sqrt(4 * rho)),
+        )
+        found = quick(plan_of(rt.share("b > 2"), rho=0.1))
+        assert found.share == pytest.approx(math.sqrt(2), rel=1e-3)
+        assert found.claim == pytest.approx(math.sqrt(0.2))
+        assert found.exit_code == 3
+        assert "VIOLATED" in repr(found)
+
+    def test_the_draws_alone_show_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Even if no neighbours were found too far apart."""
+        monkeypatch.setattr(sensitivity, "calibrate_approx", lambda *_, **__: Calibration(6.0, 6.0))
+        found = replace(quick(plan_of(rt.share("b > 2"))), within=True)
+        assert found.bound.value > found.claim
+        assert found.implied_epsilon is not None
+        assert found.implied_epsilon > 1
+        assert found.faults == []  # it is as wide as the plan says; the plan is wrong
+        assert not found.holds
+
+    @pytest.mark.parametrize("epsilon", [1e-5, 0.01, 1.0, 30.0, 1e6])
+    @pytest.mark.parametrize("delta", [1e-300, 1e-9, 0.1])
+    def test_agrees_with_the_plan_s_calibration(self, epsilon: float, delta: float) -> None:
+        mu = allowed_mu(epsilon, delta)
+        made = calibrate_approx(epsilon, delta, coordinates=1)
+        assert made.distance < mu
+        assert mu == pytest.approx(made.continuous, rel=1e-6)
+
+    @pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
+    def test_agrees_with_another_library(self, epsilon: float) -> None:
+        accounting = pytest.importorskip("dp_accounting")
+        sigma = accounting.get_sigma_gaussian(epsilon, 1e-6)
+        assert 1 / allowed_mu(epsilon, 1e-6) == pytest.approx(sigma, rel=1e-6)
+
     @pytest.mark.parametrize("epsilon", [0.01, 1.0, 30.0])
     def test_implied_epsilon_is_the_inverse(self, epsilon: float) -> None:
-        mu = gaussian_distance(epsilon, 1e-7)
+        mu = allowed_mu(epsilon, 1e-7)
         assert implied_epsilon(mu, 1e-7) == pytest.approx(epsilon, rel=1e-9)
         assert implied_epsilon(0.0, 1e-7) == 0
+        assert gaussian_log_delta(1e-200, 1.0) == -math.inf
+
+    def test_what_is_written_and_what_is_stored_are_both_kept(self) -> None:
+        for value in (0.1, 0.3, 1.1):
+            exact = min(Fraction(value), Fraction(str(value)))
+            assert Allowance.of(rt.PureDP(value)).distance == exact
+            assert Allowance.of(rt.ZCDP(value)).distance == 2 * exact
+
+    def test_a_bound_must_not_pass_the_budget(self) -> None:
+        assert Allowance.of(rt.ZCDP(0.5)).keeps(1.0)
+        assert not Allowance.of(rt.ZCDP(0.5)).keeps(math.nextafter(1.0, 2))
+        approx = Allowance.of(rt.ApproxDP(1.0, 1e-6))
+        assert approx.keeps(0.999 * approx.claim)
+        assert not approx.keeps(1.001 * approx.claim)
+
+
+def gaussian(factor: float = 1.0) -> Draw:
+    """Gaussian noise, quickly; of another scale than asked for."""
+    rng = np.random.default_rng(1)
+    return lambda scales: np.rint(rng.normal(0, factor * np.array(scales))).astype(int).tolist()
+
+
+class TestSpread(Quiet):
+    def plan(self, **budget: float) -> rt.Plan:
+        return plan_of(rt.marginals(["sex", "race"]) + rt.means("a", by="sex"), **budget)
+
+    @pytest.mark.parametrize("budget", [{}, {"rho": 0.001}, {"epsilon": 0.1, "delta": 0.0}])
+    def test_a_cut_of_ten_percent_is_seen_however_small_the_claim(
+        self, budget: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plan = self.plan(**budget)
+        assert rt.audit(plan, draws=5_000, pairs=300, seed=0).holds
+        name = f"discrete_{'laplace' if plan.noise.norm == 1 else 'gaussian'}"
+        draw = getattr(mechanism, name)
+        put(monkeypatch, name, lambda scales: draw([0.9 * s for s in scales]))
+        found = rt.audit(plan, draws=5_000, pairs=300, seed=0)
+        assert found.within
+        assert found.bound.value < found.claim  # at these claims too little to be seen there
+        assert found.apart is not None
+        assert 0.85 < found.apart.low < 0.9 < found.apart.high < 0.95
+        assert "as wide" in found.apart.faults[0]
+        assert found.exit_code == 3
+        assert "WRONG: where the plan's scale is" in found.findings[2]
+        assert "does NOT hold" in found.findings[-1]
+
+    def test_what_measure_adds_is_drawn_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The mechanism is as it should be, and the function that measure calls is not."""
+        monkeypatch.setattr(pipeline, "discrete_gaussian", gaussian(0.9))
+        found = rt.audit(self.plan(), draws=5_000, pairs=300, seed=0)
+        assert found.apart is not None
+        assert not found.apart.faults
+        assert len(found.together.faults) >= 1
+        assert not found.holds
+
+    def test_that_one_sum_gets_no_noise_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        noise = gaussian()
+        monkeypatch.setattr(pipeline, "discrete_gaussian", lambda scales: [*noise(scales)[:-1], 0])
+        plan = self.plan()
+        faults = " ".join(quick(plan).together.faults)
+        assert f"sum {len(plan.noise.scales)} is at most 0.00% as wide" in faults
+
+    @pytest.mark.parametrize(
+        ("shared", "words"),
+        [
+            (lambda z: z.__setitem__(4, z[1]), "sums 2 and 5 share noise (correlation 1.000)"),
+            (lambda z: z.__setitem__(slice(None), z[:1]), "hangs together"),
+            (lambda z: z.__isub__(z.mean()), "hangs together"),
+        ],
+        ids=["two sums", "all sums", "noise that cancels"],
+    )
+    @pytest.mark.parametrize("budget", [{}, {"epsilon": 1.0, "delta": 0.0}], ids=["L2", "L1"])
+    def test_noise_that_sums_share_is_seen(
+        self,
+        shared: Callable[[Any], object],
+        words: str,
+        budget: dict[str, float],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        rng = np.random.default_rng(2)
+        name = "laplace" if budget else "gaussian"
+        draw = rng.laplace if budget else rng.normal
+
+        def broken(scales: Sequence[float]) -> list[int]:
+            standard = draw(size=len(scales))
+            shared(standard)
+            return np.rint(standard * np.array(scales)).astype(int).tolist()
+
+        monkeypatch.setattr(pipeline, f"discrete_{name}", broken)
+        found = rt.audit(self.plan(**budget), draws=2_000, pairs=300, seed=0)
+        assert words in " ".join(found.together.faults)
+        assert not found.holds
+
+    def test_noise_that_comes_back_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the same noise for every release the difference of two is free of it."""
+        kept = gaussian()([20_000.0] * 100)
+        monkeypatch.setattr(
+            pipeline,
+            "discrete_gaussian",
+            lambda scales: [round(z * s / 20_000) for z, s in zip(kept, scales, strict=False)],
+        )
+        assert "comes back in the next draw" in " ".join(quick(self.plan()).together.faults)
+
+    def test_a_sum_that_saturates_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The exact integers of the trial are larger than 64 bits."""
+        right = pipeline.noisy
+
+        def clipped(exact: Sequence[int], noise: Any) -> list[int]:
+            return [max(-(2**63), min(2**63 - 1, v)) for v in right(exact, noise)]
+
+        monkeypatch.setattr(spread, "noisy", clipped)
+        assert not quick(self.plan()).holds
+
+    def test_measure_adds_its_noise_by_the_function_that_is_tried(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline, "noisy", lambda exact, _: [7 for _ in exact])
+        answers = rt.measure(SYNTHETIC, self.plan())
+        assert set(answers.values) == {7}
+
+    @pytest.mark.parametrize("norm", [1, 2])
+    def test_faultless_noise_is_seldom_accused(self, norm: int) -> None:
+        """At a level of 1 % a kind of check, of 400 tallies fewer than 40 (20 are expected)."""
+        rng = np.random.default_rng(3)
+        draw = rng.laplace if norm == 1 else rng.normal
+        accused = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(spread, "LEVEL", 0.01)
+            for _ in range(400):
+                tally = spread.Tally([2e4, 2e4, 3e4], [0, 1, 2], norm)
+                tally.add(draw(size=(40, 3)))
+                tally.add(draw(size=(11, 3)))
+                accused += bool(tally.result().faults)
+        assert 4 < accused < 40
+
+    def test_the_bounds_hold_the_true_scale(self) -> None:
+        for norm in (1, 2):
+            tally = spread.Tally([1e4] * 5, range(5), norm)
+            draw = (
+                np.random.default_rng(4).laplace if norm == 1 else np.random.default_rng(4).normal
+            )
+            tally.add(draw(scale=1.3, size=(20_000, 5)))
+            found = tally.result()
+            assert 1.27 < found.low < 1.3 < found.high < 1.33
+            assert found.draws == 20_000
+            assert found.faults == ()
 
 
 class TestResult(Quiet):
@@ -228,6 +444,9 @@ class TestResult(Quiet):
         assert set(told["sensitivity"]["one"][0]["cells"]) == {"sex", "a"}
         assert told["noise"]["quantity"] == "mu"
         assert told["noise"]["lower_bound"] <= told["noise"]["claim"]
+        assert told["noise"]["scale"]["neighbours"]["draws"] == 1_000
+        assert told["noise"]["scale"]["as_measured"]["at_least"] < 1
+        assert told["noise"]["faults"] == []
         assert told["findings"] == found.findings
         assert "can't prove that there are none" in told["findings"][-1]
 
@@ -242,7 +461,7 @@ class TestResult(Quiet):
     def test_the_default_number_of_draws_follows_the_sums_that_differ(self) -> None:
         plan = plan_of(rt.correlation(["a", "b", "sex"]) + rt.marginals(["sex", "race"]))
         found = rt.audit(plan, pairs=100, seed=0)
-        assert found.bound.draws == min(100_000, 1_000_000 // found.moved)
+        assert found.bound.draws == min(100_000, 300_000 // found.moved)
 
     @pytest.mark.parametrize(
         "options",

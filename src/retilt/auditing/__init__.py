@@ -1,11 +1,13 @@
 """The user's own check of a plan: neighbours are as close, and noise as wide, as claimed.
 
-An audit opens no private table: what a plan promises, it promises for every table. Two things
+An audit opens no private table: what a plan promises, it promises for every table. Three things
 are tried. Neighbouring tables are invented, and how far apart their exact sums lie, in units of
-the noise, is compared with what the budget allows. Then the noise is drawn many times, by the
-function that ``measure`` calls, and the farthest neighbours that were found are told apart as
-well as can be: that proves a lower bound on what the noise gives away, which must not be above
-the claim. An audit can find faults. It can't prove that there are none.
+the noise, is compared with what the budget allows. That is worked out from the budget alone
+(:mod:`retilt.auditing.allowance`), not taken from the plan's noise. Then the noise is drawn many
+times, and the farthest neighbours that were found are told apart as well as can be: that proves
+a lower bound on what the noise gives away, which must not be above the claim. Last, the draws
+must be as wide as the plan says and independent, and so must draws by the function that
+``measure`` adds its noise with. An audit can find faults. It can't prove that there are none.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from retilt.auditing.bounds import FAILURE, Bound, implied_epsilon, lower_bound
+from retilt.auditing.allowance import Allowance
+from retilt.auditing.bounds import FAILURE, Bound, lower_bound
 from retilt.auditing.distance import Metric
 from retilt.auditing.rows import Inventor, shown
 from retilt.auditing.search import farthest
-from retilt.auditing.tables import Change, Neighbours, Several
+from retilt.auditing.spread import KINDS, LEVEL, Spread, Tally, as_measured
+from retilt.auditing.tables import Neighbours, Several
 from retilt.exceptions import InputError
-from retilt.privacy.budget import ApproxDP, describe
+from retilt.privacy.budget import describe
 from retilt.privacy.plan import Plan, load_plan
 
 __all__ = ["Audit", "audit"]
@@ -32,10 +36,10 @@ PAIRS = 100_000
 """Pairs of rows that are compared unless told."""
 
 DRAWS = 100_000
-"""Draws of the noise unless told, where the worst pair moves ten sums or fewer."""
+"""Draws of the noise unless told, where the worst pair moves three sums or fewer."""
 
-_NUMBERS = 1_000_000
-"""Numbers drawn for a pair that moves more sums, unless told: about half a minute."""
+_NUMBERS = 300_000
+"""Numbers drawn for a pair that moves more sums, unless told: about ten seconds."""
 
 _LEAST_DRAWS = 1_000
 _MOST_DRAWS = 100_000_000
@@ -67,6 +71,10 @@ class Audit:
         Pairs of rows and of whole tables that were compared.
     bound
         The lower bound on mu or epsilon that draws of the noise prove.
+    apart
+        What those draws show of the noise as such; ``None`` where no sum differs.
+    together
+        The same of draws for all sums by the function that ``measure`` calls.
     """
 
     plan: Plan
@@ -79,6 +87,8 @@ class Audit:
     pairs: int
     tables: int
     bound: Bound
+    apart: Spread | None
+    together: Spread
 
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "VIOLATED"
@@ -87,12 +97,35 @@ class Audit:
     @property
     def quantity(self) -> str:
         """What is bounded: ``"mu"`` for Gaussian noise, ``"epsilon"`` for Laplace."""
-        return "epsilon" if self.plan.noise.norm == 1 else "mu"
+        return "epsilon" if self._allowance.norm == 1 else "mu"
 
     @property
     def holds(self) -> bool:
         """Whether neither the neighbours found nor the draws contradict the claim."""
-        return self.within and self.bound.value <= self.claim
+        return self.within and self._noise_holds
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with the noise as such, in words."""
+        return [f for s in (self.apart, self.together) if s is not None for f in s.faults]
+
+    @property
+    def failure_probability(self) -> float:
+        """How probable it is at most that draws of faultless noise speak against the claim."""
+        spreads = 1 + (self.apart is not None)
+        return self.bound.cells * FAILURE + spreads * KINDS * LEVEL
+
+    @property
+    def _allowance(self) -> Allowance:
+        return Allowance.of(self.plan.budget)
+
+    @property
+    def _bound_holds(self) -> bool:
+        return self._allowance.keeps(self.bound.value)
+
+    @property
+    def _noise_holds(self) -> bool:
+        return self._bound_holds and not self.faults
 
     @property
     def exit_code(self) -> int:
@@ -102,10 +135,7 @@ class Audit:
     @property
     def implied_epsilon(self) -> float | None:
         """For an (epsilon, delta) plan: the epsilon that the bound on mu implies at its delta."""
-        budget = self.plan.budget
-        if not isinstance(budget, ApproxDP):
-            return None
-        return implied_epsilon(self.bound.value, budget.delta)
+        return self._allowance.implied_epsilon(self.bound.value)
 
     def to_dict(self) -> dict[str, Any]:
         """The findings as JSON; invented cells are told as text."""
@@ -125,13 +155,18 @@ class Audit:
                 "sums_that_differ": self.moved,
             },
             "noise": {
-                "holds": self.bound.value <= self.claim,
+                "holds": self._noise_holds,
                 "quantity": self.quantity,
                 "claim": self.claim,
                 "lower_bound": self.bound.value,
                 "implied_epsilon": self.implied_epsilon,
                 "draws": self.bound.draws,
-                "failure_probability": self.bound.cells * FAILURE,
+                "failure_probability": self.failure_probability,
+                "scale": {
+                    "neighbours": None if self.apart is None else _scale(self.apart),
+                    "as_measured": _scale(self.together),
+                },
+                "faults": self.faults,
             },
             "findings": self.findings,
         }
@@ -146,7 +181,12 @@ class Audit:
     @property
     def findings(self) -> list[str]:
         """What was tried and what came of it, in words."""
-        return [self._sensitivity_words, self._noise_words, self._verdict_words]
+        return [
+            self._sensitivity_words,
+            self._noise_words,
+            self._width_words,
+            self._verdict_words,
+        ]
 
     @property
     def _sensitivity_words(self) -> str:
@@ -155,15 +195,15 @@ class Audit:
         verdict = "no farther than allowed" if self.within else "FARTHER THAN ALLOWED"
         return (
             f"Neighbours: {self.pairs:,} pairs of invented rows and {self.tables} pairs of whole "
-            f"tables were compared. The farthest apart lie at {self.share:.2%} of what the noise "
-            f"is made for, {verdict}: {told[0] or 'nothing'} in place of {others}."
+            f"tables were compared. The farthest apart lie at {self.share:.2%} of what the budget "
+            f"allows, {verdict}: {told[0] or 'nothing'} in place of {others}."
         )
 
     @property
     def _noise_words(self) -> str:
         if not self.bound.draws:
             return "Noise: not drawn, for no neighbours that differ in any sum were found."
-        verdict = "not above" if self.bound.value <= self.claim else "ABOVE"
+        verdict = "not above" if self._bound_holds else "ABOVE"
         implied = self.implied_epsilon
         at_delta = (
             f" (at the plan's delta that is an epsilon of at least {implied:.4g})"
@@ -177,6 +217,19 @@ class Audit:
         )
 
     @property
+    def _width_words(self) -> str:
+        parts = [] if self.apart is None else [f"{_range(self.apart)} in those draws"]
+        parts.append(
+            f"{_range(self.together)} in {self.together.draws:,} more for all "
+            f"{len(self.plan.noise.scales):,} sums, as measure draws them"
+        )
+        verdict = "WRONG: " + "; ".join(self.faults) if self.faults else "not too narrow"
+        return (
+            f"Width: compared with the plan's scale that of the noise is {' and '.join(parts)}, "
+            f"{verdict}."
+        )
+
+    @property
     def _verdict_words(self) -> str:
         if self.holds:
             return (
@@ -185,8 +238,8 @@ class Audit:
             )
         return (
             "Verdict: the plan's claim does NOT hold. Don't release answers to this plan; please "
-            "report it with the plan and the version. The noise's bound alone is wrong by chance "
-            f"in at most {self.bound.cells * FAILURE:.1%} of audits: repeat it to be sure."
+            "report it with the plan and the version. What draws show is wrong by chance in at "
+            f"most {self.failure_probability:.2%} of audits: repeat it to be sure."
         )
 
 
@@ -206,7 +259,7 @@ def audit(
         A plan or its file.
     draws
         How often the noise is drawn. More draws give a bound nearer to the claim. Default:
-        100,000, or fewer (1,000 at least) where the farthest neighbours differ in more than ten
+        100,000, or fewer (1,000 at least) where the farthest neighbours differ in more than three
         sums.
     pairs
         About how many pairs of rows are compared; fewer for a plan of very many sums, and at
@@ -235,6 +288,7 @@ def audit(
     if seed is not None:
         _check("seed", seed, 0, 2**128)
     rng = np.random.default_rng(seed)
+    _ = plan.noise  # a plan that can't be measured is refused for its own reason
     metric = Metric(plan)
     inventor = Inventor.of(plan.schema, plan.queries.features, rng)
     found = farthest(plan, inventor, pairs=pairs, rng=rng)
@@ -245,25 +299,24 @@ def audit(
         changes.append(neighbours.random(text=bool(number % 2)))
         on_step()
     worst = max(changes, key=lambda change: change.share)
-    moved = sum(1 for d in worst.integers if d)
+    moved = [k for k, d in enumerate(worst.integers) if d]
     if draws is None:
-        draws = max(_LEAST_DRAWS, min(DRAWS, _NUMBERS // max(moved, 1)))
-    bound = lower_bound(metric, worst.integers, draws=draws, on_step=on_step)
-    return _audit(metric, worst, found.pairs, len(changes), bound)
-
-
-def _audit(metric: Metric, worst: Change, pairs: int, tables: int, bound: Bound) -> Audit:
+        draws = max(_LEAST_DRAWS, min(DRAWS, _NUMBERS // max(len(moved), 1)))
+    tally = Tally.of(metric, moved)
+    bound = lower_bound(metric, worst.integers, draws=draws, on_step=on_step, seen=tally.add)
     return Audit(
-        plan=metric.plan,
-        claim=metric.claim,
+        plan=plan,
+        claim=metric.allowance.claim,
         within=worst.share <= 1,
         share=float(worst.share) ** (1 / metric.norm),
         one=worst.one,
         other=worst.other,
-        moved=sum(1 for d in worst.integers if d),
-        pairs=pairs,
-        tables=tables,
+        moved=len(moved),
+        pairs=found.pairs,
+        tables=len(changes),
         bound=bound,
+        apart=tally.result() if moved else None,
+        together=as_measured(metric, draws=draws, on_step=on_step),
     )
 
 
@@ -286,3 +339,11 @@ def _check(name: str, value: object, least: int, most: int) -> None:
 def _line(told: Mapping[str, Any]) -> str:
     cells = ", ".join(f"{name} = {cell}" for name, cell in told["cells"].items())
     return f"({cells})" if told["rows"] == 1 else f"{told['rows']:,} rows ({cells})"
+
+
+def _scale(spread: Spread) -> dict[str, float]:
+    return {"draws": spread.draws, "at_least": spread.low, "at_most": spread.high}
+
+
+def _range(spread: Spread) -> str:
+    return f"{spread.low:.1%} to {spread.high:.1%}"

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from retilt.auditing.distance import Metric
 from retilt.measures.base import FloatArray
 from retilt.privacy import mechanism
-from retilt.privacy.accounting import log_delta
 
 Counts: TypeAlias = NDArray[np.int64]
 
@@ -62,11 +61,17 @@ class Bound:
 
 
 def lower_bound(
-    metric: Metric, change: Sequence[int], *, draws: int, on_step: Callable[[], object]
+    metric: Metric,
+    change: Sequence[int],
+    *,
+    draws: int,
+    on_step: Callable[[], object],
+    seen: Callable[[FloatArray], object] = lambda _: None,
 ) -> Bound:
     """Lower bound on what tables give away whose exact integers differ by ``change``.
 
-    Sums that don't differ tell nothing and are not drawn.
+    Sums that don't differ tell nothing and are not drawn. ``seen`` is given the draws, block by
+    block, in units of the noise's scale.
     """
     moved = [k for k, d in enumerate(change) if d]
     if not moved:
@@ -74,33 +79,19 @@ def lower_bound(
     scales = [metric.plan.noise.scales[k] for k in moved]
     # As parts of the noise's scale, so that no square is beyond floats.
     shift = np.array([change[k] / s for k, s in zip(moved, scales, strict=True)])
-    gaussian = metric.norm == 2
-    statistic = _Gaussian(shift, metric.claim) if gaussian else _Laplace(shift)
+    claim = metric.allowance.claim
+    statistic = _Gaussian(shift, claim) if metric.norm == 2 else _Laplace(shift)
     counts = np.zeros(statistic.cells, dtype=np.int64)
-    draw = mechanism.discrete_gaussian if gaussian else mechanism.discrete_laplace
+    # As measure does, by the plan: whether that is the noise the budget needs is to be seen.
+    laplace = metric.plan.noise.norm == 1
+    draw = mechanism.discrete_laplace if laplace else mechanism.discrete_gaussian
     for count in _slices(draws, len(moved)):
         noise = np.array(draw(scales * count), dtype=np.float64).reshape(count, len(moved))
-        counts += statistic.count(noise / np.array(scales))
+        noise /= np.array(scales)
+        counts += statistic.count(noise)
+        seen(noise)
         on_step()
     return Bound(max(0.0, statistic.bound(counts, draws)), draws, statistic.cells)
-
-
-def implied_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon at which noise of the distance ``mu`` is (epsilon, delta)-DP.
-
-    >>> from retilt.privacy.accounting import gaussian_distance
-    >>> round(implied_epsilon(gaussian_distance(1.0, 1e-6), 1e-6), 6)
-    1.0
-    """
-    target = math.log(delta)
-    if mu <= 0 or log_delta(mu, 0.0) <= target:
-        return 0.0
-    low, high = 0.0, 1.0
-    while log_delta(mu, high) > target:
-        low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if log_delta(mu, middle) > target else (low, middle)
-    return low
 
 
 def _slices(draws: int, width: int) -> Iterator[int]:
@@ -132,9 +123,11 @@ class _Gaussian:
 
     @property
     def cells(self) -> int:
+        """Number of counts."""
         return 2 * len(_OFFSETS)
 
     def count(self, noise: FloatArray) -> Counts:
+        """How many of (n, K) draws pass each threshold, wrongly and rightly."""
         distance = math.sqrt(float((self.shift**2).sum()))
         # The claim sets the thresholds; what was drawn has no say in them.
         levels = self.claim / 2 + np.array(_OFFSETS)
@@ -143,6 +136,7 @@ class _Gaussian:
         return np.concatenate([first, second])
 
     def bound(self, counts: Counts, draws: int) -> float:
+        """The best bound on mu that the thresholds' error rates prove."""
         from scipy.special import ndtri
 
         first, second = np.split(counts, 2)
@@ -164,9 +158,11 @@ class _Laplace:
 
     @property
     def cells(self) -> int:
+        """Number of counts."""
         return 4 * len(_PARTS)
 
     def count(self, noise: FloatArray) -> Counts:
+        """How many of (n, K) draws pass each threshold, under either table."""
         distance = float(np.abs(self.shift).sum())
         # The ratio reaches its largest value on a whole orthant: by a hair less, for rounding.
         levels = distance * np.array(_PARTS) - 1e-9 * max(1.0, distance)
@@ -184,6 +180,7 @@ class _Laplace:
         )
 
     def bound(self, counts: Counts, draws: int) -> float:
+        """The best bound on epsilon that the events' probabilities prove."""
         likely, unlikely, likely_too, unlikely_too = np.split(counts, 4)
         pairs = [*zip(likely, unlikely, strict=True), *zip(likely_too, unlikely_too, strict=True)]
         return max(_log_ratio(at_least(int(a), draws), at_most(int(b), draws)) for a, b in pairs)

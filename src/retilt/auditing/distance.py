@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from retilt.auditing.allowance import Allowance
 from retilt.auditing.rows import Inventor, Row
 from retilt.measures.base import FloatArray, IntArray, Reading
-from retilt.privacy.budget import PureDP, least
 from retilt.privacy.plan import Plan
 
 
@@ -28,25 +28,15 @@ class Metric:
 
     plan: Plan
 
-    @cached_property
-    def norm(self) -> int:
-        """2 for Gaussian noise (distances are squared), 1 for Laplace."""
-        return self.plan.noise.norm
-
-    @cached_property
-    def allowed(self) -> Fraction:
-        """What the budget allows: mu squared for Gaussian noise, epsilon for Laplace."""
-        calibration, budget = self.plan.noise.calibration, self.plan.budget
-        if calibration is not None:
-            return Fraction(calibration.distance) ** 2
-        assert isinstance(budget, PureDP)  # only pure DP has Laplace noise
-        return least(budget.epsilon)
-
     @property
-    def claim(self) -> float:
-        """The claim in words of the trade: mu, or epsilon."""
-        calibration = self.plan.noise.calibration
-        return float(self.allowed) if calibration is None else calibration.distance
+    def norm(self) -> int:
+        """2 for Gaussian noise (distances are squared), 1 for Laplace: what the budget needs."""
+        return self.allowance.norm
+
+    @cached_property
+    def allowance(self) -> Allowance:
+        """What the budget allows, worked out apart from the plan's noise."""
+        return Allowance.of(self.plan.budget)
 
     @cached_property
     def steps(self) -> FloatArray:
@@ -56,16 +46,13 @@ class Metric:
 
     def exact(self, change: Sequence[int]) -> Fraction:
         """Distance of two releases whose exact integers (factors included) differ by ``change``."""
-        scales = self.plan.noise.scales
-        return sum(
-            ((Fraction(abs(d)) / Fraction(s)) ** self.norm for d, s in zip(change, scales,
-             strict=True)),
-            Fraction(0),
-        )  # fmt: skip
+        parts = zip(change, self.plan.noise.scales, strict=True)
+        lengths = (Fraction(abs(d)) / Fraction(s) for d, s in parts)
+        return sum((length**self.norm for length in lengths), Fraction(0))
 
     def share(self, change: Sequence[int]) -> Fraction:
         """Part of what is allowed; for Gaussian noise that of mu squared."""
-        return self.exact(change) / self.allowed
+        return self.exact(change) / self.allowance.distance
 
     def lengths(self, changes: FloatArray) -> FloatArray:
         """(n,) distances of (n, K [+ 1]) changes in units of the noise."""

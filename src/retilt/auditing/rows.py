@@ -108,11 +108,13 @@ class Inventor:
         import pyarrow as pa
 
         columns = list(zip(*rows, strict=True)) or [()] * len(self.values)
-        kind = _text if text else _typed
-        return {
-            name: pa.array(*kind(column, cells))
-            for (name, column), cells in zip(self.schema.columns.items(), columns, strict=True)
-        }
+        made = {}
+        for (name, column), cells in zip(self.schema.columns.items(), columns, strict=True):
+            if text:
+                made[name] = pa.array(map(_spelt, cells), pa.string())
+            else:
+                made[name] = pa.array(cells, _type(column))
+        return made
 
 
 def shown(cell: Cell) -> str:
@@ -222,27 +224,22 @@ def _thinned(values: Sequence[Any], rng: np.random.Generator) -> list[Any]:
 # --- to Arrow -----------------------------------------------------------------------------
 
 
-def _typed(column: Column, cells: Sequence[Cell]) -> tuple[Sequence[Cell], pa.DataType]:
+def _type(column: Column) -> pa.DataType:
     import pyarrow as pa
 
     if isinstance(column, Boolean):
-        return cells, pa.bool_()
+        return pa.bool_()
     if isinstance(column, Categorical) and column.is_text:
-        return cells, pa.string()
+        return pa.string()
     if isinstance(column, Datetime):
-        return cells, pa.timestamp("us", None if column.lower.tzinfo is None else "UTC")
-    return cells, pa.float64()
+        return pa.timestamp("us", None if column.lower.tzinfo is None else "UTC")
+    return pa.float64()
 
 
-def _text(column: Column, cells: Sequence[Cell]) -> tuple[Sequence[str | None], pa.DataType]:
-    """Each cell as a file of text may spell it."""
-    import pyarrow as pa
-
-    del column
-    return [None if c is None else _spelt(c) for c in cells], pa.string()
-
-
-def _spelt(cell: Cell) -> str:
+def _spelt(cell: Cell) -> str | None:
+    """A cell as a file of text may spell it."""
+    if cell is None:
+        return None
     if isinstance(cell, datetime):
         aware = cell.replace(tzinfo=UTC) if cell.tzinfo is None else cell
         return aware.isoformat(sep=" ")
