@@ -17,7 +17,7 @@ from retilt._version import __version__
 if TYPE_CHECKING:
     from retilt.auditing import Audit, audit
     from retilt.evaluation import Evaluation, evaluate
-    from retilt.exceptions import RetiltError
+    from retilt.exceptions import BudgetError, LedgerError, RepeatedPlanWarning, RetiltError
     from retilt.fitting import fit
     from retilt.measures.formats import load_workload
     from retilt.measures.workload import (
@@ -58,6 +58,9 @@ _HOME = {
     "audit": "auditing",
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
+    "BudgetError": "exceptions",
+    "LedgerError": "exceptions",
+    "RepeatedPlanWarning": "exceptions",
     "RetiltError": "exceptions",
     "Workload": "measures.workload",
     "correlation": "measures.workload",
@@ -113,16 +116,19 @@ __all__ = [
     "ApproxDP",
     "Audit",
     "Boolean",
+    "BudgetError",
     "Categorical",
     "Datetime",
     "Evaluation",
     "Generator",
     "Ledger",
+    "LedgerError",
     "Numeric",
     "Paper",
     "Plan",
     "Published",
     "PureDP",
+    "RepeatedPlanWarning",
     "ReplaceOnePerson",
     "ReplaceOneRow",
     "Result",

@@ -148,7 +148,8 @@ def list_datasets(
 
 def _show(terminal: Terminal, account: dict[str, Any]) -> None:
     terminal.say(
-        f"{account['name']}: spent {_loss(account['spent'])} of {_loss(account['cap'])} "
+        f"{account['name']}: spent {_loss(account['spent'])} of {_loss(account['cap'])}; "
+        f"{_loss(account['left'])} left "
         f"({_unit_of(account)} neighbours, opened {account['opened']})."
     )
     if account["total"] is not None:
@@ -160,7 +161,9 @@ def _show(terminal: Terminal, account: dict[str, Any]) -> None:
         )
     if account["charges"]:
         terminal.table(
-            "Charges", ["charge", "time", "spends", "state", "answers"], _rows(account["charges"])
+            "Charges",
+            ["charge", "time", "spends", "state", "answers"],
+            _rows(account["charges"], account["composition"]),
         )
     if account["withdrawn"]:
         count = len(account["withdrawn"])
@@ -170,12 +173,13 @@ def _show(terminal: Terminal, account: dict[str, Any]) -> None:
         )
 
 
-def _rows(charges: list[dict[str, Any]]) -> list[list[str]]:
+def _rows(charges: list[dict[str, Any]], composition: str) -> list[list[str]]:
+    names = ["rho"] if composition == "zcdp" else ["epsilon", "delta"]
     return [
         [
             str(c["number"]),
             c["time"],
-            _loss({k: c[k] for k in ("epsilon", "delta")} if c["epsilon"] else {"rho": c["rho"]}),
+            _loss({k: c[k] for k in names}),
             c["state"],
             c["answers_file"] or (c["answers_sha256"] or "none on record")[:16],
         ]

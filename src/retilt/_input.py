@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from retilt.exceptions import FormatError, InputError
 
-MAX_JSON = 24 * 2**20
+MAX_JSON = 28 * 2**20
 """Bytes of a JSON file: a plan of 100,000 cells has 12 million, its answers 18."""
 
 MAX_VALUES = 1_200_000

@@ -81,7 +81,9 @@ SYNTHETIC = Annotated[
 ]
 
 OUTPUT = Annotated[Output, typer.Option("--output", help="What to print.")]
-QUIET = Annotated[bool, typer.Option("--quiet", help="No progress, and no text beside errors.")]
+QUIET = Annotated[
+    bool, typer.Option("--quiet", help="No progress, and no text beside errors and warnings.")
+]
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite existing output files.")]
 
 SCHEMA = Annotated[

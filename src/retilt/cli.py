@@ -213,7 +213,12 @@ class _Keeper:
             self.saved = True
             self._tell_ledger(self.answers_file)
         if self.privacy_file is not None:
-            write_text(self.privacy_file, answers.privacy_page(), force=self.force)
+            try:
+                write_text(self.privacy_file, answers.privacy_page(), force=self.force)
+            except InputError as error:
+                if self.saved:
+                    error.add_note(f"The answers are paid for and written: {self.answers_file}.")
+                raise
 
     def _tell_ledger(self, path: Path) -> None:
         """Note where the answers are; they are there whether or not the ledger knows."""
@@ -227,8 +232,14 @@ class _Keeper:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or self.answers is None or self.saved:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
+        # With a ledger they are kept in any case: it tells whoever measures again to fit them.
+        unwanted = kind is None and self.ledger is None
+        if unwanted or self.answers is None or self.saved:
             return
         name = f"retilt-answers-{secrets.token_hex(4)}.json"
         said = "The budget is spent, and the answers could not be kept in any file."

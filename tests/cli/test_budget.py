@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from retilt import cli
+from retilt.exceptions import InputError
 
 ROWS = "age,sex\n25,M\n35,M\n45,F\n55,F\n"
 
@@ -144,3 +145,28 @@ def test_tight_composition_is_shown_only(capsys: pytest.CaptureFixture[str]) -> 
     assert 0 < found["tight"]["epsilon"] < found["spent"]["epsilon"]
     assert run("budget", "show", "budget.db") == 0
     assert "no cap goes by it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_run_with_a_ledger_keeps_its_answers(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    open_adult()
+    call = ["run", "real.csv", "synthetic.csv", "--marginal", "sex", "--ledger", "budget.db"]
+    assert run(*call, "--epsilon", "1", "--delta", "1e-9", "--quiet", "-o", "post.csv") in (0, 4)
+    (kept,) = folder.glob("retilt-answers-*.json")
+    assert kept.name in capsys.readouterr().err
+    assert shown(capsys)["charges"][0]["answers_file"] == str(folder / kept.name)
+
+
+def test_a_page_that_can_not_be_written_does_not_hide_the_answers(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise InputError("output 'privacy.md' can't be written: No space left on device.")
+
+    open_adult()
+    plan()
+    monkeypatch.setattr("retilt.cli.write_text", full)
+    assert measure("answers.json", "--privacy", "privacy.md") == 2
+    assert "The answers are paid for and written: answers.json." in capsys.readouterr().err
+    assert (folder / "answers.json").exists()

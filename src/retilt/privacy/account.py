@@ -257,12 +257,22 @@ class Account:
             "composition": self.composition,
             "cap": self.loss(self.cap),
             "spent": self.loss(self.spent),
+            "left": self.left,
             "generator": generator_to_dict(self.generator),
             "total": None if total is None else _budget_json(total),
             "tight": self.tight(),
             "opened": self.opened,
             "charges": [r.to_dict() for r in self.charges],
             "withdrawn": [r.to_dict() for r in self.records if r.state == "withdrawn"],
+        }
+
+    @property
+    def left(self) -> dict[str, float | None]:
+        """What can still be charged: epsilon and delta, or rho; rounded down."""
+        names = ("rho",) if self.composition == "zcdp" else ("epsilon", "delta")
+        return {
+            name: -float_up(min(Fraction(0), _spent(self.spent, name) - _spent(self.cap, name)))
+            for name in names
         }
 
     def tight(self) -> dict[str, Any] | None:
@@ -466,6 +476,10 @@ def _needed(text: str | None) -> Fraction:
     if number is None:
         raise ValueError
     return number
+
+
+def _spent(amount: Amount, name: str) -> Fraction:
+    return getattr(amount, name) or Fraction(0)
 
 
 def _number(value: Fraction | None) -> float | int | None:

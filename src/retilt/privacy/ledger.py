@@ -18,6 +18,7 @@ SQLite allows to one process at a time.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import unicodedata
 import warnings
@@ -119,7 +120,7 @@ class Charge:
 
     def spend(self) -> None:
         """From here on it can't be withdrawn. Before anything is summed."""
-        self._ledger.update(self.number, "state = 'spent'", "state = 'reserved'")
+        self._ledger._update(self.number, "state = 'spent'", "state = 'reserved'")
         self.is_spent = True
 
     def answered(self, sha256: str) -> None:
@@ -136,7 +137,7 @@ class Charge:
             The file can't be written (a full disk, say). The answers are paid for all the same.
         """
         try:
-            self._ledger.update(self.number, "answers_sha256 = ?", "state = 'spent'", sha256)
+            self._ledger._update(self.number, "answers_sha256 = ?", "state = 'spent'", sha256)
         except LedgerUnusableError as error:
             warnings.warn(
                 f"{error} The charge is paid for, but the hash of its answers could not be noted.",
@@ -241,7 +242,7 @@ class Ledger:
 
     def names(self) -> tuple[str, ...]:
         """The data sets' names, in the order in which they were opened."""
-        with self._connected() as database:
+        with self._connected(read_only=True) as database:
             rows = database.execute("SELECT name FROM datasets ORDER BY rowid").fetchall()
         return tuple(str(n) for (n,) in rows)
 
@@ -253,7 +254,7 @@ class Ledger:
         LedgerError
             The file is missing or no ledger, or it has no such data set.
         """
-        with self._connected() as database:
+        with self._connected(read_only=True) as database:
             return self._account(database, dataset)
 
     def _account(self, database: sqlite3.Connection, dataset: str | None) -> Account:
@@ -337,18 +338,27 @@ class Ledger:
         charge = Charge(self, number, entry)
         try:
             yield charge
-        finally:
-            if not charge.is_spent:
-                # If this fails the reservation stays and counts, which is the safe side; the
-                # error that led here is the one to tell.
-                with suppress(RetiltError):
-                    self.update(number, "state = 'withdrawn'", "state = 'reserved'")
+        except BaseException as error:
+            error.add_note(self._end(charge))
+            raise
+        self._end(charge)
+
+    def _end(self, charge: Charge) -> str:
+        """Withdraw a charge that was not spent. What became of it, for whoever sees the error."""
+        where = f"charge {charge.number} of the data set {charge.entry.dataset!r}"
+        if charge.is_spent:
+            return f"The budget is spent: {where} stays, and there are no answers to it."
+        try:
+            self._update(charge.number, "state = 'withdrawn'", "state = 'reserved'")
+        except RetiltError:  # it stays and counts, which is the safe side
+            return f"Nothing was measured, but {where} could not be withdrawn, and counts."
+        return f"Nothing was measured: {where} is withdrawn."
 
     def note_file(self, charge: int, path: str | Path) -> None:
         """Note where the answers of a charge were written, for whoever measures again."""
-        self.update(charge, "answers_file = ?", "state = 'spent'", str(Path(path).absolute()))
+        self._update(charge, "answers_file = ?", "state = 'spent'", str(Path(path).absolute()))
 
-    def update(self, number: int, change: str, only: str, *values: object) -> None:
+    def _update(self, number: int, change: str, only: str, *values: object) -> None:
         """Change one charge; ``change`` and ``only`` are SQL of ours."""
         with self._transaction() as database:
             sql = f"UPDATE charges SET {change} WHERE number = ? AND {only}"
@@ -361,14 +371,22 @@ class Ledger:
     # -- the file --------------------------------------------------------------------------
 
     @contextmanager
-    def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    def _connected(
+        self, *, create: bool = False, read_only: bool = False
+    ) -> Iterator[sqlite3.Connection]:
         """A connection to the file, whose errors are ours."""
         self._check_file(create)
         where = self.path.as_uri() + ("?mode=rwc" if create else "?mode=rw")
+        if read_only and not os.access(self.path.parent, os.W_OK):
+            # SQLite would have to make files beside it. Nobody else can write there either, and
+            # if no charge waits in a -wal file, the file itself has all of them.
+            waiting = Path(f"{self.path}-wal")
+            still = not waiting.exists() or waiting.stat().st_size == 0
+            where = self.path.as_uri() + ("?immutable=1&mode=ro" if still else "?mode=ro")
         try:
             database = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
             try:
-                self._prepare(database, create)
+                self._prepare(database, create, read_only)
                 yield database
             finally:
                 database.close()
@@ -400,7 +418,7 @@ class Ledger:
                 "processes could miss each other's charges. Keep one name."
             )
 
-    def _prepare(self, database: sqlite3.Connection, create: bool) -> None:
+    def _prepare(self, database: sqlite3.Connection, create: bool, read_only: bool) -> None:
         """Check that the file is a ledger, or make it one; every commit is on the disk."""
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA foreign_keys = ON")
@@ -417,8 +435,9 @@ class Ledger:
                 f"ledger {self.path}: it was written by another version of retilt (format "
                 f"{found[1]}, this one reads {_VERSION})."
             )
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
+        if not read_only:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
 
     def _make(self, database: sqlite3.Connection) -> None:
         """Turn an empty database into a ledger, whole or not at all."""

@@ -50,7 +50,7 @@ MAX_STATISTICS = 100_000
 MAX_ENTRIES = 20_000
 """Statistics of one file, a table counted once: more could not be fitted together."""
 
-MAX_COVARIED = 2_000
+MAX_COVARIED = 1_000
 """Statistics whose errors may be correlated: the matrix is decomposed once."""
 
 EXACT_TOLERANCE = 1e-6

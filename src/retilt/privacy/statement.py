@@ -7,6 +7,7 @@ from the private table.
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from retilt.measures.base import label
@@ -139,7 +140,8 @@ def page(answers: Answers) -> str:
         lines += [
             "This page says what the release of `answers.json` promises to the people whose data "
             "were measured. The release was made by retilt "
-            f"{_escaped(answers.versions.get('retilt', ''))}.",
+            f"{_escaped(answers.versions.get('retilt', ''))}. The page was written on "
+            f"{datetime.now(UTC):%Y-%m-%d} (UTC).",
             "",
             "## The promise",
             "",
@@ -198,11 +200,13 @@ def _numbers(answers: Answers) -> list[str]:
         "Together": "unknown" if plan.total is None else describe(plan.total),
         "Mechanism": plan.noise.mechanism,
         "Sensitivity of the scaled sums": f"{plan.noise.sensitivity:.6g}",
+        "Rows": f"{plan.rows:,}, a guess" if plan.counts_rows else f"{plan.rows:,}, public",
         "Ledger": "none" if entry is None else f"data set {entry.dataset}, charge {entry.charge}",
-        "SHA-256 of the plan": "none (the plan holds Python code)"
+        "Cap of the data set": "none" if entry is None else loss_in_words(entry.cap),
+        "SHA-256 of the plan's content (plan_sha256)": "none (the plan holds Python code)"
         if plan.has_code
         else plan.sha256,
-        "SHA-256 of the answers file": "none (the plan holds Python code)"
+        "SHA-256 of the answers file (sha256sum)": "none (the plan holds Python code)"
         if plan.has_code
         else answers.sha256,
     }
@@ -210,8 +214,7 @@ def _numbers(answers: Answers) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {_escaped(k)} | {_escaped(v)} |" for k, v in rows.items())]
 
 
-_SPECIAL = set("\\`*_{}[]<>#|~&$!:@")
-"""With what would make links of bare addresses."""
+_SPECIAL = set("\\`*_{}[]<>#|~&$!@")
 
 
 def _escaped(text: str) -> str:
@@ -221,4 +224,6 @@ def _escaped(text: str) -> str:
     'a\\|b\\<script\\>'
     """
     one_line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return "".join("\\" + c if c in _SPECIAL else c for c in one_line).replace("www.", "www\\.")
+    escaped = "".join("\\" + c if c in _SPECIAL else c for c in one_line)
+    # Bare addresses would become links.
+    return escaped.replace("://", "\\://").replace("www.", "www\\.")

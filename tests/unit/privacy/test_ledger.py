@@ -576,14 +576,14 @@ def test_a_ledger_does_not_follow_the_folder(
 def test_a_full_disk_after_the_charge_keeps_the_answers(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Ledger.update
+    honest = Ledger._update
 
     def full(self: Ledger, number: int, change: str, *rest: Any) -> None:
         if "answers_sha256" in change:
             raise LedgerUnusableError("ledger: it can't be used (disk I/O error).")
         honest(self, number, change, *rest)
 
-    monkeypatch.setattr(Ledger, "update", full)
+    monkeypatch.setattr(Ledger, "_update", full)
     with pytest.warns(LedgerWarning, match="could not be noted"):
         answers = rt.measure(PRIVATE, make(), ledger=ledger)
     assert answers.ledger is not None
@@ -687,3 +687,40 @@ def test_processes_that_race_never_pass_the_cap(
     found = shown(ledger)
     assert found["spent"]["epsilon"] == 2.7
     assert all(c["answers_sha256"] for c in found["charges"])
+
+
+def test_an_error_says_what_became_of_its_charge(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RowCountError) as caught:
+        rt.measure(PRIVATE, make(rows=5), ledger=ledger)
+    assert caught.value.__notes__ == [
+        "Nothing was measured: charge 1 of the data set 'adult' is withdrawn."
+    ]
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("retilt.pipeline.sums_of", interrupt)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        rt.measure(PRIVATE, make(), ledger=ledger)
+    assert "charge 2 of the data set 'adult' stays" in stopped.value.__notes__[0]
+
+
+def test_what_is_left(ledger: Ledger, tmp_path: Path) -> None:
+    rt.measure(PRIVATE, make(0.7), ledger=ledger)
+    assert shown(ledger)["left"] == {"epsilon": 2.3, "delta": 9.99e-7}
+    other = Ledger(tmp_path / "rho.db")
+    other.open_dataset("r", rho=1)
+    rt.measure(PRIVATE, make(None, None, rho=1), ledger=other)
+    assert shown(other)["left"] == {"rho": 0}
+
+
+def test_a_ledger_where_nothing_can_be_written_is_still_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rt.measure(PRIVATE, make(), ledger=ledger)
+    monkeypatch.setattr("retilt.privacy.ledger.os.access", lambda *_: False)
+    assert ledger.names() == ("adult",)
+    assert shown(ledger)["spent"]["epsilon"] == 1
+    assert not Path(f"{ledger.path}-shm").exists()
