@@ -48,6 +48,12 @@ _KEYS = frozenset(
     }
 )
 
+_LARGEST = 1e60
+"""Of a number that is squared, multiplied and divided by variances; no fit comes near it."""
+
+_NEAR_ZERO = 1e-30
+"""Means of queries are divided by, and a trade-off is: by one next to 0 as by 0."""
+
 _MOST_POINTS, _MOST_SETTINGS = 1_000, 20
 _POINT = frozenset(f.name for f in fields(PathPoint))
 
@@ -112,11 +118,11 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
         column=base["column"],
         method=settings.pop("name", None),
         settings=settings,
-        multipliers=np.array(read_numbers(content, "multipliers")),
-        insistent=np.array(read_numbers(content, "insistent")),
-        aim=np.array(read_numbers(content, "aim")),
-        tolerance=_number(content, "tolerance"),
-        eta=math.inf if content["eta"] is None else _number(content, "eta"),
+        multipliers=_numbers(content, "multipliers"),
+        insistent=_means(content, "insistent"),
+        aim=_means(content, "aim"),
+        tolerance=_size(_number(content, "tolerance"), "tolerance"),
+        eta=math.inf if content["eta"] is None else _size(_number(content, "eta"), "eta"),
         status=_status(content["status"]),
         released=_places(content["released"]),
         path=_points(content["path"]),
@@ -163,6 +169,25 @@ def _number(content: Mapping[str, Any], key: str) -> float:
     return float(content[key])
 
 
+def _numbers(content: Mapping[str, Any], key: str) -> FloatArray:
+    found = read_numbers(content, key)
+    _size(max(map(abs, found), default=0.0), key)
+    return np.array(found)
+
+
+def _means(content: Mapping[str, Any], key: str) -> FloatArray:
+    found = _numbers(content, key)
+    means: FloatArray = np.where(np.abs(found) < _NEAR_ZERO, 0.0, found)
+    return means
+
+
+def _size(value: float, key: str) -> float:
+    """Refuse a number that can't be computed with."""
+    if abs(value) > _LARGEST:
+        raise FormatError(f"{key}: got {short(value)}, expected at most {_LARGEST:g} in size.")
+    return value
+
+
 def _status(content: object) -> Status:
     allowed = [s.value for s in Status]
     if not isinstance(content, str) or content not in allowed:
@@ -203,7 +228,7 @@ def _check_method(read: TiltContent) -> None:
     """Refuse a file whose method, trade-off, tolerance and status do not belong together."""
     paper = read.method in ("paper", "paper-exact")
     if not paper:
-        right = read.method == "default" and read.eta > 0 and read.tolerance == 0
+        right = read.method == "default" and read.eta >= _NEAR_ZERO and read.tolerance == 0
     else:
         right = read.eta == 0 and read.tolerance >= 0 and read.status in _PAPER
     if not right:

@@ -23,6 +23,7 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import retilt as rt
 from retilt.engines.local import open_table
 from retilt.exceptions import RetiltError
 from retilt.measures.formats import load_workload
+from retilt.privacy.account import LedgerEntry
 from retilt.privacy.answers import Answers, load_answers, make_answers
 from retilt.privacy.plan import load_plan, plan_from_dict
 from retilt.privacy.published import Published
@@ -146,6 +148,9 @@ def corpus() -> dict[str, list[bytes]]:
     plans = list(_plans())
     answers = [make_answers(p, [10**6] * len(p.noise.scales), private=True) for p in plans]
     answers[0] = rt.measure(TABLE, plans[0])
+    loss = {"epsilon": 2.0, "delta": 1e-6}
+    entry = LedgerEntry("adult", 3, "sums", cap={"epsilon": 3, "delta": 1e-6}, spent=loss)
+    answers[1] = replace(answers[1], ledger=entry)
     published = Published(
         PUBLISHED["source"],
         PUBLISHED["statistics"],

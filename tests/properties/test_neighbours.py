@@ -604,10 +604,13 @@ def check_pair(
             check_untouched(pair, plan, hold)
 
 
+PLANS = [*itertools.product((False, True), repeat=2)]
+"""Pure or not, and with SQL or without it."""
+
 # Looking takes a while: to shrink an example would take minutes.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 FAST = settings(max_examples=4, suppress_health_check=[*HealthCheck], phases=PHASES)
-MANY = settings(max_examples=int(os.environ.get("RETILT_EXAMPLES", "40")), parent=FAST)
+MANY = settings(max_examples=int(os.environ.get("RETILT_EXAMPLES", "8")), parent=FAST)
 
 
 def run_arrow(holder: str, unit: str, folder: Path, how: settings, *, sql: bool) -> None:
@@ -615,12 +618,13 @@ def run_arrow(holder: str, unit: str, folder: Path, how: settings, *, sql: bool)
         return ARROW_HOLDERS[holder](pa.table(columns), folder)
 
     @how
-    @given(st.data(), st.booleans(), st.integers(0, 9))
-    def check(data: Any, pure: bool, die: int) -> None:
+    @given(st.data(), st.sampled_from(PLANS), st.integers(0, 9))
+    def check(data: Any, asked: tuple[bool, bool], die: int) -> None:
+        plan = make_plan(unit, pure=asked[0], sql=sql and asked[1])
         wrong = die == 9
         accepted = accepted_by(holder, wrong=wrong)
         pair = data.draw(pairs(accepted, unit, owners_of(holder)))
-        check_pair(pair, unit, make_plan(unit, pure=pure, sql=sql), hold, wrong=wrong)
+        check_pair(pair, unit, plan, hold, wrong=wrong)
 
     check()
 
@@ -636,11 +640,10 @@ def unit_of(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sql", [False, True])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("holder", ARROW_HOLDERS)
-def test_many_neighbours_in_arrow(holder: str, unit: str, sql: bool, tmp_path: Path) -> None:
-    run_arrow(holder, unit, tmp_path, MANY, sql=sql)
+def test_many_neighbours_in_arrow(holder: str, unit: str, tmp_path: Path) -> None:
+    run_arrow(holder, unit, tmp_path, MANY, sql=True)
 
 
 # --- pandas' own types, and cells that are any object -----------------------------------------
@@ -861,15 +864,16 @@ def run_frames(unit: str, how: settings, *, sql: bool, library: str) -> None:
     hold = in_polars if library == "polars" else pd.DataFrame
 
     @how
-    @given(st.data(), st.booleans(), st.integers(0, 9))
-    def check(data: Any, pure: bool, die: int) -> None:
+    @given(st.data(), st.sampled_from(PLANS), st.integers(0, 9))
+    def check(data: Any, asked: tuple[bool, bool], die: int) -> None:
+        plan = make_plan(unit, pure=asked[0], sql=sql and asked[1])
         wrong = die == 9 and library == "pandas"
         accepted = WRONG_IN_PANDAS if wrong else IN_PANDAS
         if library != "pandas":
             accepted = ALL_OBJECTS
         owners = PANDAS_OWNERS if library == "pandas" else PANDAS_OWNERS[:1]
         pair = data.draw(pairs(accepted, unit, owners))
-        check_pair(pair, unit, make_plan(unit, pure=pure, sql=sql), hold, wrong=wrong)
+        check_pair(pair, unit, plan, hold, wrong=wrong)
 
     check()
 
@@ -885,11 +889,10 @@ def test_neighbours_in_objects_of_polars() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sql", [False, True])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("library", ["pandas", "objects", "polars"])
-def test_many_neighbours_in_frames(library: str, unit: str, sql: bool) -> None:
-    run_frames(unit, MANY, sql=sql, library=library)
+def test_many_neighbours_in_frames(library: str, unit: str) -> None:
+    run_frames(unit, MANY, sql=True, library=library)
 
 
 # --- text files -------------------------------------------------------------------------------
@@ -915,8 +918,9 @@ def text_file(columns: Columns, path: Path) -> Path:
 
 def run_text(name: str, unit: str, folder: Path, how: settings, *, sql: bool) -> None:
     @how
-    @given(st.data(), st.booleans())
-    def check(data: Any, pure: bool) -> None:
+    @given(st.data(), st.sampled_from(PLANS))
+    def check(data: Any, asked: tuple[bool, bool]) -> None:
+        plan = make_plan(unit, pure=asked[0], sql=sql and asked[1])
         pair = data.draw(pairs(FIELDS, unit, FIELD_OWNERS))
         numbers = itertools.count()
 
@@ -925,7 +929,7 @@ def run_text(name: str, unit: str, folder: Path, how: settings, *, sql: bool) ->
             place.mkdir(exist_ok=True)
             return text_file(columns, place / name)
 
-        check_pair(pair, unit, make_plan(unit, pure=pure, sql=sql), hold)
+        check_pair(pair, unit, plan, hold)
 
     check()
 
@@ -936,11 +940,10 @@ def test_neighbours_in_text_files(name: str, unit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sql", [False, True])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", DIALECTS)
-def test_many_neighbours_in_text_files(name: str, unit: str, sql: bool, tmp_path: Path) -> None:
-    run_text(name, unit, tmp_path, MANY, sql=sql)
+def test_many_neighbours_in_text_files(name: str, unit: str, tmp_path: Path) -> None:
+    run_text(name, unit, tmp_path, MANY, sql=True)
 
 
 HEADER = (",".join([*ORDINARY, "who"]) + "\n").encode()
@@ -1022,7 +1025,7 @@ def test_look_alike_texts() -> None:
 
 @pytest.mark.slow
 def test_many_look_alike_texts() -> None:
-    for seed in range(200):
+    for seed in range(40):
         check_texts(seed, size=10_000)
 
 

@@ -87,7 +87,9 @@ def test_every_target_is_there() -> None:
 
 
 def test_every_explanation_is_of_a_change_that_is_tried() -> None:
-    tried = {(m.target.module, m.name, m.before, m.after) for m in script.all_mutants(script.TARGETS)}
+    tried = {
+        (m.target.module, m.name, m.before, m.after) for m in script.all_mutants(script.TARGETS)
+    }
     known = {(k.module, k.name, k.before, k.after) for k in script.EQUIVALENT}
     assert known <= tried | {(*place[:3], "*") for place in tried}
     assert len(known) == len(script.EQUIVALENT)

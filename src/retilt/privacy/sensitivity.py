@@ -58,12 +58,13 @@ def sqrt_up(value: Fraction) -> Fraction:
     >>> sqrt_up(Fraction(9))
     Fraction(3, 1)
     """
-    shift = 2 * max(0, 64 - value.numerator.bit_length() + value.denominator.bit_length())
-    scaled = math.ceil(value * 2**shift)
+    bits = value.numerator.bit_length() - value.denominator.bit_length()
+    half = max(0, 62 - bits // 2)  # so that the root has 61 bits at least
+    scaled = math.ceil(value * 4**half)
     root = math.isqrt(scaled)
     if root * root < scaled:
         root += 1
-    return Fraction(root, 2 ** (shift // 2))
+    return Fraction(root, 2**half)
 
 
 def float_up(value: Fraction) -> float:

@@ -120,6 +120,20 @@ def test_log_delta_is_an_upper_bound() -> None:
             assert found >= float(exact) - 1e-13 * max(1.0, abs(float(exact)))
 
 
+@pytest.mark.parametrize("u", [-4.2, -4.8, -5.2, -7.0])
+def test_log_delta_near_one_is_rounded_up_by_next_to_nothing(u: float) -> None:
+    """On both sides of where the second term is left out, which is below 1e-11 of the first."""
+    epsilon = 0.01
+    mu = math.sqrt(2) * (math.sqrt(u * u + epsilon) - u)  # v**2 - u**2 = epsilon, with u < 0
+    found = log_delta(mu, epsilon)
+    with mpmath.workdps(40):
+        first = mpmath.log(mpmath.ncdf(mpmath.mpf(mu) / 2 - mpmath.mpf(epsilon) / mu))
+        exact = exact_log_delta(mpmath.mpf(mu), epsilon)
+        tolerance = 1e-3 * abs(float(first)) if u < -5 else 1e-14
+        assert abs(found - float(first if u < -5 else exact)) <= tolerance
+        assert 0 >= found >= float(exact) - 1e-15
+
+
 def test_distance_grows_with_the_budget() -> None:
     by_epsilon = [gaussian_distance(e, 1e-9) for e in np.logspace(-4, 3, 60)]
     by_delta = [gaussian_distance(1.0, d) for d in np.logspace(-300, -0.01, 60)]
@@ -148,6 +162,22 @@ def test_slack_satisfies_the_statement(epsilon: float, delta: float, coordinates
     assert made.slack > 0
 
 
+@pytest.mark.parametrize("deviation", [0.3, 0.7, 1.0, 2.0])
+@pytest.mark.parametrize("coordinates", [1, 7])
+def test_slack_is_the_statement_s_at_deviations_where_every_term_counts(
+    deviation: float, coordinates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "LEAST_DEVIATION", deviation)
+    found = accounting.discretisation_slack(1.5, 1e-7, coordinates=coordinates)
+    with mpmath.workdps(30):
+        sigma, K = mpmath.mpf(deviation), mpmath.mpf(coordinates)
+        x = mpmath.mpf("1.5") + mpmath.log(1 / (mpmath.mpf("1e-6") * mpmath.mpf("1e-7")))
+        a = K / (24 * sigma**2)
+        root = mpmath.sqrt(K) * (1 + 1 / (2 * sigma)) + mpmath.sqrt(2 * x)
+        b = root**2 / (24 * sigma**2) + 3 * K * mpmath.exp(-2 * (mpmath.pi * sigma) ** 2)
+        assert found == pytest.approx((float(a), float(b)), rel=1e-13)
+
+
 def test_slack_is_small() -> None:
     """About 1e-7 of sigma at ordinary budgets; it grows with the number of queries."""
     slacks = [calibrate_approx(1.0, 1e-9, coordinates=k).slack for k in (1, 20, 65, 1000, 10_000)]
@@ -160,6 +190,18 @@ def test_epsilon_that_the_slack_uses_up_is_refused() -> None:
     for epsilon, coordinates in ((1e-9, 5), (1e-3, 10_000_000)):
         with pytest.raises(PrivacyError, match="epsilon"):
             calibrate_approx(epsilon, 1e-9, coordinates=coordinates)
+
+
+def test_slack_may_use_up_half_of_epsilon_and_no_more() -> None:
+    epsilon, delta = 1e-3, 1e-9
+    one = sum(accounting.discretisation_slack(epsilon, delta, coordinates=1_000_000)) / 1_000_000
+    calibrate_approx(epsilon, delta, coordinates=int(0.48 * epsilon / one))
+    with pytest.raises(PrivacyError, match="epsilon"):
+        calibrate_approx(epsilon, delta, coordinates=int(0.55 * epsilon / one))
+
+
+def test_zcdp_distance_is_exact_where_a_float_can_be() -> None:
+    assert [calibrate_zcdp(rho).distance for rho in (0.5, 2.0, 8.0)] == [1.0, 2.0, 4.0]
 
 
 @pytest.mark.parametrize("rho", [5e-324, 1e-300, 1e-9, 0.1, 0.5, 3.7, 1e9, 9e307, 1.7e308])

@@ -159,7 +159,7 @@ def test_the_statement_says_what_is_spent_and_what_not() -> None:
     assert "the number of rows is public" in text
     assert f"{plan.queries.size} exact integer sums with discrete Gaussian noise" in text
     assert "generator's guarantee was not declared" in text
-    assert "Bounds or categories of age, pay, net, sex were read off the synthetic table" in text
+    assert 'Bounds or categories of age, "pay, net", sex were read off the synthetic table' in text
     assert "Not covered: the output of evaluate" in text
     assert "No ledger was kept" in text
     assert plan.total is None

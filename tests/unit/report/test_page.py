@@ -375,6 +375,20 @@ HOSTILE = [
     "x" * 10_000,
     "漢" * 10_000,
     "\u0301" * 300,
+    "\"onload=alert(1) x='",
+    "' onmouseover='alert(1)",
+    "{% for x in [1] %}{{ x }}{% endfor %}{# x #}",
+    "{{ facts.__class__.__mro__ }}",
+    "</title></bdi></td></table><svg onload=alert(1)>",
+    "<svg><style>@import '//example.org';</style><desc>",
+    "</text><script xlink:href='data:,alert(1)'/>",
+    ";} body { background: red } /*",
+    "expression(alert(1))",
+    "javascript:alert(1)",
+    "<base href=x><meta http-equiv=refresh content='0;url=x'>",
+    "<math><mi//xlink:href='data:x,<script>alert(1)</script>'>",
+    "\u200e\u200f\u061c\u2067x\u2069",
+    "\ufeff\U000e0041",
 ]
 
 
