@@ -126,6 +126,7 @@ def check(expression: Expression, schema: Schema) -> None:
 
     Examples
     --------
+    >>> from retilt.schema.columns import Numeric
     >>> check(parse_predicate("age >= '65'"), Schema({"age": Numeric(17, 90)}))
     Traceback (most recent call last):
         ...
@@ -197,6 +198,7 @@ def evaluate(
 
     Examples
     --------
+    >>> from retilt.schema.columns import Numeric
     >>> schema = Schema({"age": Numeric(17, 90)})
     >>> ages = {"age": pa.chunked_array([[17, 70, None, 400]])}
     >>> evaluate(parse_predicate("age >= 65"), schema, ages, 4)
