@@ -338,7 +338,8 @@ def edit_bytes(rng: random.Random, raw: bytes, other: bytes, *, huge: bool = Tru
         case 0:
             return raw[:a] + raw[b:]
         case 1:
-            return raw[:a] + rng.choice(TOKENS) * times + raw[b:]
+            token = rng.choice(TOKENS)
+            return raw[:a] + token * min(times, 1 + LARGEST // max(len(token), 1)) + raw[b:]
         case 2:
             return raw[:a] + rng.choice(TOKENS) + raw[a:]
         case 3:
