@@ -82,10 +82,10 @@ def test_every_place_without_its_value(
             assert not outcome_of(kind, cut, tmp_path).startswith("failed")
 
 
-def test_a_thousand_files(tmp_path: Path) -> None:
-    found = readers.fuzz(20_260, 1_000, tmp_path, judge=readers.attempt, huge=False)
+def test_some_hundred_files(tmp_path: Path) -> None:
+    found = readers.fuzz(20_260, 400, tmp_path, judge=readers.attempt, huge=False)
     assert found["failures"] == []
-    assert sum(found["outcomes"].values()) == 1_000
+    assert sum(found["outcomes"].values()) == 400
     assert {name.partition(": ")[0] for name in found["outcomes"]} == set(KINDS)
 
 

@@ -609,7 +609,7 @@ PLANS = [*itertools.product((False, True), repeat=2)]
 
 # Looking takes a while: to shrink an example would take minutes.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-FAST = settings(max_examples=4, suppress_health_check=[*HealthCheck], phases=PHASES)
+FAST = settings(max_examples=2, suppress_health_check=[*HealthCheck], phases=PHASES)
 MANY = settings(max_examples=int(os.environ.get("RETILT_EXAMPLES", "8")), parent=FAST)
 
 
