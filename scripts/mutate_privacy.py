@@ -118,6 +118,7 @@ BOUNDS = (
     "properties/test_sensitivity_all.py",
     "properties/test_mutations.py",
 )
+LEDGER = ("unit/privacy/test_ledger.py", "unit/privacy/test_statement.py", "cli/test_budget.py")
 MOMENTS = (*BOUNDS, "unit/measures/test_moments.py", "unit/measures/test_sums.py")
 GROUPS = (*MOMENTS, "properties/test_sensitivity_grouped.py", "unit/measures/test_grouped.py")
 PARTS = (
@@ -153,6 +154,47 @@ TARGETS = (
             "terms_of",
             "total_under",
             "plan_from_dict",
+        ),
+    ),
+    Target(
+        "retilt.privacy.account",
+        LEDGER,
+        only=(
+            "Account.spent",
+            "Account._with",
+            "Account.check",
+            "Account.check_terms",
+            "Account.total",
+            "Account._as_budget",
+            "Account._amounts",
+            "entry_from_dict",
+            "amount_of",
+            "amount_of_budget",
+            "make_cap",
+            "account_of",
+            "relation_of",
+            "stored",
+            "_read",
+            "_needed",
+            "_spent",
+        ),
+    ),
+    Target(
+        "retilt.privacy.ledger",
+        LEDGER,
+        only=(
+            "Charge.*",
+            "Ledger.open_dataset",
+            "Ledger.account",
+            "Ledger._account",
+            "Ledger.charge",
+            "Ledger._end",
+            "Ledger._update",
+            "Ledger._connected",
+            "Ledger._check_file",
+            "Ledger._prepare",
+            "Ledger._make",
+            "Ledger._transaction",
         ),
     ),
     Target("retilt.persons", ("unit/test_persons.py",)),
