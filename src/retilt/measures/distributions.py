@@ -278,9 +278,16 @@ class Quantiles:
     def bind(self, terms: Terms) -> QuantileBlock:
         """The block of these quantiles; refused for a column that has none."""
         column = _continuous("quantiles", self.column, terms.schema)
+        edges = require_edges("quantiles", self.columns, terms.schema, self.edges or {})
+        low, high = limits(column)
+        if edges[0] and not low < edges[0][0] <= edges[0][-1] <= high:
+            raise WorkloadError(
+                f"quantiles of {self.column!r}: got the bin edges {listed(edges[0])}, expected "
+                f"ascending ones above {column.lower} and up to {column.upper}, its bounds."
+            )
         block = QuantileBlock(
             variables=(Variable(self.column, column),),
-            edges=require_edges("quantiles", self.columns, terms.schema, self.edges or {}),
+            edges=edges,
             norm=terms.norm,
             relation=terms.relation,
             known_total=not terms.counted,

@@ -242,6 +242,14 @@ def test_wrong_bins_are_refused() -> None:
         Quantiles("age").bind(Terms(SCHEMA))
 
 
+@pytest.mark.parametrize("edges", [(17.0, 40.0), (40.0, 90.5), (40.0, 1e308)])
+def test_edges_beyond_the_bounds_are_refused(edges: tuple[float, ...]) -> None:
+    """They would make the values of the last bin cross, or overflow."""
+    measure = Quantiles("age", (0.5,), edges={"age": edges})
+    with pytest.raises(WorkloadError, match="above 17 and up to 90"):
+        measure.bind(Terms(SCHEMA))
+
+
 def test_noise_never_makes_quantiles_cross() -> None:
     rng = np.random.default_rng(8)
     cells = rng.normal(500, 100, 2000)
