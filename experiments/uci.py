@@ -7,7 +7,8 @@ synthetic table (the paper's choice), their correlations aligned at epsilon 1, d
 public bounds from ``schema.toml``; sampled to as many rows as the synthetic table has; scored
 on raw values against the private train split, mean of several runs. Each method has all of it as
 its own: the default asks in the centred basis and samples systematically, ``guarded`` is the
-same with every column's own distribution kept (``keep("marginals")``); the paper's asks in the
+same with every column's own distribution kept (``keep("marginals")``), and ``mix`` adds candidate
+rows whose measured columns are redrawn (``support="mix"``); the paper's asks in the
 paper's basis, denoises, and samples multinomially. ``paper-exact`` is the paper's problem solved
 exactly instead of by its stochastic algorithm. JSON with ``--json``.
 """
@@ -75,12 +76,17 @@ _MUSHROOM = [
     "population",
     "habitat",
 ]
-METHODS = ("default", "guarded", "paper", "paper-exact")
+METHODS = ("default", "guarded", "mix", "paper", "paper-exact")
 TARGETS = {"adult": "income", "mushroom": "class", "shopping": "Revenue"}
 
 
 def load_real(name: str, data: Path = DATA) -> pd.DataFrame:
     """The train split that the generators saw, in the order of the data set's README."""
+    return load_split(name, data)[0]
+
+
+def load_split(name: str, data: Path = DATA) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The train split that the generators saw, and the test split."""
     folder = data / name
     options: dict[str, Any] = {"keep_default_na": False}
     if name == "adult":
@@ -99,7 +105,9 @@ def load_real(name: str, data: Path = DATA) -> pd.DataFrame:
             **options,
         )
     order = np.random.default_rng(0).permutation(len(table))
-    return table.iloc[order[: int(0.8 * len(table))]].reset_index(drop=True)
+    count = int(0.8 * len(table))
+    train, test = order[:count], order[count:]
+    return table.iloc[train].reset_index(drop=True), table.iloc[test].reset_index(drop=True)
 
 
 def load_synthetic(path: Path) -> pd.DataFrame:
@@ -183,7 +191,7 @@ class Case:
 def run_method(case: Case, method: str, *, runs: int, epsilon: float) -> Row:
     """Align one file ``runs`` times by one method, with fresh noise."""
     workload = rt.correlation(case.columns)
-    ours = method in ("default", "guarded")
+    ours = method in ("default", "guarded", "mix")
     plan = rt.plan(
         case.synthetic,
         workload + rt.keep("marginals") if method == "guarded" else workload,
@@ -196,7 +204,13 @@ def run_method(case: Case, method: str, *, runs: int, epsilon: float) -> Row:
     for seed in range(runs):
         answers = rt.measure(case.real, plan)
         began = time.process_time()
-        tilt = rt.fit(case.synthetic, answers, method="default" if ours else method, seed=seed)
+        tilt = rt.fit(
+            case.synthetic,
+            answers,
+            method="default" if ours else method,
+            support="mix" if method == "mix" else None,
+            seed=seed,
+        )
         seconds += time.process_time() - began
         post = tilt.sample(seed=seed)
         score = rt.evaluate(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ReplaceOnePerson,
         ReplaceOneRow,
     )
+    from retilt.rescue import Mix
     from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric, Schema
     from retilt.tilt import Tilt, load_tilt
     from retilt.tilting.paper import Paper
@@ -96,6 +97,7 @@ _HOME = {
     "AddRemoveOneRow": "privacy.unit",
     "ReplaceOnePerson": "privacy.unit",
     "ReplaceOneRow": "privacy.unit",
+    "Mix": "rescue",
     "Boolean": "schema.columns",
     "Categorical": "schema.columns",
     "Datetime": "schema.columns",
@@ -123,6 +125,7 @@ __all__ = [
     "Generator",
     "Ledger",
     "LedgerError",
+    "Mix",
     "Numeric",
     "Paper",
     "Plan",

@@ -57,6 +57,12 @@ class Denoise(StrEnum):
     LP = "lp"
 
 
+class Support(StrEnum):
+    """Where candidate rows come from beside the synthetic ones."""
+
+    MIX = "mix"
+
+
 class Sampling(StrEnum):
     """How weights become rows."""
 
@@ -209,6 +215,15 @@ BASE_WEIGHTS = Annotated[
         rich_help_panel=_FIT,
     ),
 ]
+SUPPORT = Annotated[
+    Support | None,
+    typer.Option(
+        help="mix adds candidate rows whose measured columns are redrawn over their declared "
+        "bounds, for tables whose rows cannot reach the answers. The only option that changes "
+        "rows' values. Costs no privacy; costs utility on a good table.",
+        rich_help_panel=_FIT,
+    ),
+]
 MIN_ESS = Annotated[
     float | None,
     typer.Option(
@@ -242,7 +257,7 @@ SAMPLING = Annotated[
 SEED = Annotated[
     int | None,
     typer.Option(
-        help="Makes sampling, and the paper's algorithm, repeatable; never the noise.",
+        help="Makes sampling, redrawn rows and the paper's algorithm repeatable; never the noise.",
         rich_help_panel=_SAMPLING,
     ),
 ]
@@ -262,6 +277,14 @@ WEIGHTS = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="One weight a row of SYNTHETIC, mean 1.", rich_help_panel=_FILES
+    ),
+]
+CANDIDATES = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --support: SYNTHETIC and the rows that were added, which weights belong to.",
+        rich_help_panel=_FILES,
     ),
 ]
 TILT = Annotated[

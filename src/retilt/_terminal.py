@@ -262,7 +262,20 @@ def show_plan(terminal: Terminal, plan: Plan) -> None:
     terminal.say(f"Privacy, once measured: {plan.statement}")
 
 
-def show_fit(terminal: Terminal, tilt: Tilt) -> None:
+def show_added(terminal: Terminal, tilt: Tilt, added: int | None) -> None:
+    """Print how many rows of the written table were redrawn (``--support``)."""
+    if tilt.support is not None and added is not None:
+        terminal.say(f"{added:,} of the table's rows have redrawn values (support rescue).")
+
+
+def support_object(tilt: Tilt, added: int | None) -> dict[str, Any] | None:
+    """Give what ``--support`` added: its settings, its share of the weight, rows drawn of it."""
+    if tilt.support is None:
+        return None
+    return {**tilt.support.to_dict(), "share": tilt.support_share, "drawn": added}
+
+
+def show_fit(terminal: Terminal, tilt: Tilt, added: int | None = None) -> None:
     """Print a fit: the statistics, the verdict, and what it costs."""
     rows, left_out = farthest(tilt.statistics_table())
     terminal.table(
@@ -284,11 +297,12 @@ def show_fit(terminal: Terminal, tilt: Tilt) -> None:
         f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows. "
         f"Distance from the optimum: {tilt.certificate['gap']:.1g} nats."
     )
+    show_added(terminal, tilt, added)
     show_notes(terminal, tilt.notes)
     terminal.say(f"Privacy: {tilt.answers.statement}")
 
 
-def fit_object(tilt: Tilt, files: Mapping[str, Path]) -> dict[str, Any]:
+def fit_object(tilt: Tilt, files: Mapping[str, Path], added: int | None = None) -> dict[str, Any]:
     """Give a fit as one JSON object."""
     return {
         "method": tilt.method,
@@ -297,6 +311,7 @@ def fit_object(tilt: Tilt, files: Mapping[str, Path]) -> dict[str, Any]:
         "misfit": {"before": tilt.misfit_before, "after": tilt.misfit_after},
         "ess": tilt.ess,
         "rows": len(tilt.weights),
+        "support": support_object(tilt, added),
         "privacy": tilt.answers.privacy,
         "certificate": tilt.certificate,
         "statistics": tilt.statistics_table(),

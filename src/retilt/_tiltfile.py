@@ -17,6 +17,7 @@ from retilt.measures.guards import Guards
 from retilt.privacy.answers import Answers
 from retilt.privacy.published import Published
 from retilt.privacy.targets import targets_from_dict
+from retilt.rescue import Mix, support_from_dict
 from retilt.tilting.solution import PathPoint, Status
 
 FORMAT = "retilt-tilt/1"
@@ -31,6 +32,7 @@ _KEYS = frozenset(
         "guards",
         "rows",
         "base_weights",
+        "support",
         "method",
         "multipliers",
         "aim",
@@ -70,6 +72,8 @@ class TiltContent:
         Of the rows that it was fitted to.
     weighted, column
         Whether there were base weights, and the column that they are in.
+    support
+        How the candidate rows behind the table's own were made; None without any.
     method, settings
         How it was fitted.
     multipliers, insistent, aim, tolerance, eta, status, released, path
@@ -81,6 +85,7 @@ class TiltContent:
     fingerprint: str
     weighted: bool
     column: str | None
+    support: Mix | None
     method: str
     settings: Mapping[str, Any]
     multipliers: FloatArray
@@ -116,6 +121,7 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
         fingerprint=read_text(rows, "sha256"),
         weighted=base["used"],
         column=base["column"],
+        support=support_from_dict(content["support"]),
         method=settings.pop("name", None),
         settings=settings,
         multipliers=_numbers(content, "multipliers"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
 from retilt.tilting.designs import design_means, selected_parts
 from retilt.tilting.problem import Covariance, Problem, normalised
+from retilt.tilting.solution import Solution
 
 
 def targets_of(answers: Answers | Published, table: Table) -> Targets:
@@ -56,15 +57,23 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, table: Table, answers: Targets, base_weights: Any, guards: Guards | None = None
+        cls,
+        table: Table,
+        answers: Targets,
+        base_weights: Any,
+        guards: Guards | None = None,
+        *,
+        own: int | None = None,
     ) -> Candidates:
         """From the synthetic table, the answers, and a column or numbers for the base weights.
 
-        The queries of ``guards`` come after those of the answers.
+        The queries of ``guards`` come after those of the answers. What they keep is as the first
+        ``own`` rows have it (default all): those behind were added for this fit.
         """
         encoded = encode_candidates(table, answers)
         base = base_of(table, base_weights)
-        kept = _Kept.none() if guards is None else _Kept.of(table, guards, answers, base)
+        first = own_part(base, own)
+        kept = _Kept.none() if guards is None else _Kept.of(table, guards, answers, first)
         none = np.zeros(len(kept.answers), dtype=np.bool_)
         shared = answers.common_noise
         problem = Problem(
@@ -81,6 +90,13 @@ class Candidates:
         )
         found = tuple(_shortfalls(answers, encoded, base > 0))
         return cls(problem, found, _fingerprint({**encoded, **kept.encoded}, base))
+
+    def compared(self, solution: Solution, own: int | None) -> Solution:
+        """A solution whose ``before`` is that of the first ``own`` rows; None for all."""
+        if own is None:
+            return solution
+        base = normalised(own_part(self.problem.base, own))
+        return replace(solution, before=self.problem.means(base))
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,11 @@ class _Kept:
         means = means_of(designs, weights)
         deviations = guards.deviations(means, float(1 / np.sum(weights**2)))
         return cls(selected_parts(designs, held), means[held], deviations[held] ** 2, encoded)
+
+
+def own_part(base: FloatArray, own: int | None) -> FloatArray:
+    """(rows,) base weights of the first ``own`` rows, zero for those behind; None for all."""
+    return base if own is None else np.where(np.arange(len(base)) < own, base, 0.0)
 
 
 def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:

@@ -42,6 +42,7 @@ from retilt._options import (
     BASE_WEIGHTS,
     BASIS,
     BASIS_OF_METHOD,
+    CANDIDATES,
     DATASET,
     DELTA,
     DENOISE,
@@ -70,6 +71,7 @@ from retilt._options import (
     SEED,
     SHUFFLE,
     SIZE,
+    SUPPORT,
     SYNTHETIC,
     TILT,
     UNIT,
@@ -86,6 +88,7 @@ from retilt._output import write_text
 from retilt._terminal import (
     Terminal,
     fit_object,
+    show_added,
     show_evaluation,
     show_files,
     show_fit,
@@ -93,6 +96,7 @@ from retilt._terminal import (
     show_plan,
     spell_out_unknown_letters,
     spoken_warnings,
+    support_object,
     with_error,
 )
 from retilt._version import __version__
@@ -122,7 +126,7 @@ NEVER_PRIVATE = frozenset({"plan", "fit", "sample", "schema", "budget", "audit"}
 _BESIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database."""
 
-TABLES = ("table", "weights")
+TABLES = ("table", "weights", "candidates")
 """Outputs whose name's ending says their format."""
 
 app = typer.Typer(
@@ -264,17 +268,33 @@ def _need_output(
         )
 
 
+def _check_candidates(files: Mapping[str, Path], support: object) -> None:
+    """Refuse weights of rows that the user has no table of."""
+    if support is None and "candidates" in files:
+        raise InputError("--candidates: without --support the candidates are SYNTHETIC itself.")
+    if support is not None and "weights" in files and "candidates" not in files:
+        raise InputError(
+            "--weights: with --support there are more candidate rows than SYNTHETIC has. Name a "
+            "file for them all with --candidates, too: the weights are one for each of its rows."
+        )
+
+
 def _write_fit(
     tilt: Tilt, files: Mapping[str, Path], draw: Mapping[str, Any], *, force: bool
-) -> None:
+) -> int | None:
+    """Write what is asked for; how many rows of the table are candidates that were added."""
+    added = None
     if "table" in files:
-        tilt.write_sample(files["table"], force=force, **draw)
+        added = tilt.write_sample(files["table"], force=force, **draw)
+    if "candidates" in files:
+        tilt.write_candidates(files["candidates"], force=force)
     if "weights" in files:
         tilt.write_weights(files["weights"], force=force)
     if "tilt" in files:
         tilt.save(files["tilt"], force=force)
     if "report" in files:
         tilt.report(files["report"], force=force)
+    return added
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -458,6 +478,7 @@ def fit(
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
     denoise: DENOISE = None,
+    support: SUPPORT = None,
     keep: KEEP = None,
     size: SIZE = None,
     sampling: SAMPLING = None,
@@ -465,6 +486,7 @@ def fit(
     shuffle: SHUFFLE = False,
     out: POST = None,
     weights: WEIGHTS = None,
+    candidates: CANDIDATES = None,
     tilt: TILT = None,
     report: REPORT = None,
     force: FORCE = False,
@@ -477,12 +499,19 @@ def fit(
 
     terminal = _terminal(context, output, quiet)
     files = _check_outputs(
-        {"table": out, "weights": weights, "tilt": tilt, "report": report},
+        {
+            "table": out,
+            "weights": weights,
+            "candidates": candidates,
+            "tilt": tilt,
+            "report": report,
+        },
         [synthetic, answers_file],
         force=force,
     )
     options = "-o (the table), --weights, --tilt, --report"
     _need_output(files, options, size, sampling, shuffle)
+    _check_candidates(files, support)
     answers = load_targets(answers_file)
     with terminal.progress("fitting") as step:
         made = make_tilt(
@@ -492,15 +521,16 @@ def fit(
             base_weights=base_weights,
             min_ess=min_ess,
             denoise=value_of(denoise),
+            support=value_of(support),
             keep=guards_of(keep),
             seed=seed,
             on_step=step,
         )
         draw = {"rows": size, "method": value_of(sampling), "seed": seed, "shuffle": shuffle}
-        _write_fit(made, files, draw, force=force)
-    show_fit(terminal, made)
+        added = _write_fit(made, files, draw, force=force)
+    show_fit(terminal, made, added)
     show_files(terminal, files)
-    terminal.result(fit_object(made, files))
+    terminal.result(fit_object(made, files, added))
     return made.exit_code
 
 
@@ -528,14 +558,17 @@ def sample(
     files = _check_outputs({"table": out}, [synthetic, tilt_file], force=force)
     with terminal.progress("sampling"):
         tilt = load_tilt(tilt_file, synthetic, base_weights=base_weights)
-        tilt.write_sample(
+        added = tilt.write_sample(
             out, size, method=value_of(sampling), seed=seed, shuffle=shuffle, force=force
         )
-    rows = len(tilt.weights) if size is None else size
+    rows = tilt.own_rows if size is None else size
     terminal.say(f"{rows:,} rows drawn.")
+    show_added(terminal, tilt, added)
     show_notes(terminal, tilt.notes)
     show_files(terminal, files)
-    terminal.result({"rows": rows, "notes": tilt.notes, "files": files})
+    terminal.result(
+        {"rows": rows, "support": support_object(tilt, added), "notes": tilt.notes, "files": files}
+    )
     return 0
 
 
@@ -577,12 +610,14 @@ def run(
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
     denoise: DENOISE = None,
+    support: SUPPORT = None,
     size: SIZE = None,
     sampling: SAMPLING = None,
     seed: SEED = None,
     shuffle: SHUFFLE = False,
     out: POST = None,
     weights: WEIGHTS = None,
+    candidates: CANDIDATES = None,
     tilt: TILT = None,
     report: REPORT = None,
     plan_file: PLAN_OUT = None,
@@ -618,6 +653,7 @@ def run(
         {
             "table": out,
             "weights": weights,
+            "candidates": candidates,
             "tilt": tilt,
             "report": report,
             "plan": plan_file,
@@ -629,6 +665,7 @@ def run(
     )
     options = "-o (the table), --weights, --tilt, --report, --plan, --answers, --privacy"
     _need_output(files, options, size, sampling, shuffle)
+    _check_candidates(files, support)
     check_sample(size, value_of(sampling), seed)
     keeper = _Keeper(plan_file, answers_file, force, privacy, ledger)
     with spoken_warnings(), keeper, terminal.progress("running") as step:
@@ -652,16 +689,17 @@ def run(
             base_weights=base_weights,
             min_ess=min_ess,
             denoise=value_of(denoise),
+            support=value_of(support),
             seed=seed,
             on_plan=keeper.keep_plan,
             on_answers=keeper.keep_answers,
             on_step=step,
         )
         draw = {"rows": size, "method": value_of(sampling), "seed": seed, "shuffle": shuffle}
-        _write_fit(made, files, draw, force=force)
-    show_fit(terminal, made)
+        added = _write_fit(made, files, draw, force=force)
+    show_fit(terminal, made, added)
     show_files(terminal, files)
-    terminal.result(fit_object(made, files))
+    terminal.result(fit_object(made, files, added))
     return made.exit_code
 
 

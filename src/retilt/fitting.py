@@ -29,6 +29,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Targets, load_targets
+from retilt.rescue import Support, support_of, widen
 from retilt.resolving import resolve_guards
 from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
@@ -55,6 +56,7 @@ def fit(
     base_weights: Any = None,
     min_ess: float | None = None,
     denoise: Denoiser | None = None,
+    support: Support | None = None,
     keep: Workload | None = None,
     seed: int | None = None,
     on_step: Callable[[Any], object] | None = None,
@@ -85,11 +87,17 @@ def fit(
         the noise. The default method does not need it (it is still judged by the answers as
         released); the paper's always does it (by the program that goes with the noise, unless
         told).
+    support
+        ``"mix"`` adds candidate rows in which the measured columns are redrawn over their
+        declared bounds and categories, at a small base weight; or a :class:`Mix` with other
+        settings. It is for tables whose rows cannot reach the answers, and the only option that
+        changes rows' values; on a good table it costs utility. It costs no privacy.
     keep
         Guards (:func:`retilt.keep`) instead of the plan's: statistics that the tilt shall leave
         as the synthetic table has them.
     seed
-        Of the paper's stochastic algorithm, so that it can be repeated.
+        Of the paper's stochastic algorithm and of redrawn candidate rows, so that they can be
+        repeated.
     on_step
         Called with each point of the path, or each state of the paper's solver.
 
@@ -100,8 +108,8 @@ def fit(
     Raises
     ------
     InputError
-        A column is missing, the table is empty, a weight is not usable, or an option does not
-        belong to the method.
+        A column is missing, the table is empty, a weight is not usable, an option does not
+        belong to the method, or ``support`` needs bounds that are not declared.
     """
     kinds = (Answers, Published)
     if isinstance(synthetic, kinds) or not isinstance(answers, (*kinds, str, Path)):
@@ -110,6 +118,7 @@ def fit(
             "synthetic table and then the answers (or their file)."
         )
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    mix = support_of(support)
     given = answers if isinstance(answers, kinds) else load_targets(answers)
     table = open_table(synthetic)
     targets = targets_of(given, table)
@@ -120,7 +129,13 @@ def fit(
         )
     guards, left_out = guards_of(keep, targets, table)
     _refuse_guards(guards, paper)
-    candidates = Candidates.of(table, targets, base_weights, guards)
+    own: int | None = None
+    base, unmade = base_weights, tuple[str, ...]()
+    if mix is not None:
+        own, mix = table.rows, mix.settled(table.rows, seed)
+        wider = widen(table, targets, mix, base_of(table, base_weights))
+        table, base, unmade = wider.table, wider.base, wider.notes
+    candidates = Candidates.of(table, targets, base, guards, own=own)
     if paper is None:
         solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
         settings: dict[str, Any] = {"denoise": denoise}
@@ -134,15 +149,16 @@ def fit(
     return Tilt(
         table=table,
         answers=targets,
-        solution=solution,
+        solution=candidates.compared(solution, own),
         base=candidates.problem.base,
         method="default" if paper is None else paper.name,
         settings=settings,
         base_column=base_weights if isinstance(base_weights, str) else None,
         weighted=base_weights is not None,
-        shortfalls=(*candidates.shortfalls, *left_out),
+        shortfalls=(*candidates.shortfalls, *left_out, *unmade),
         fingerprint=candidates.fingerprint,
         guards=guards,
+        support=mix,
     )
 
 
@@ -226,6 +242,7 @@ def check_fit(
     base_weights: Any = None,
     min_ess: float | None = None,
     denoise: Denoiser | None = None,
+    support: Support | None = None,
     seed: int | None = None,
 ) -> None:
     """Refuse, before any budget is spent, what :func:`fit` would refuse afterwards.
@@ -238,11 +255,15 @@ def check_fit(
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
     table = open_table(synthetic)
     _refuse_guards(plan.guards, paper)
+    mix, base = support_of(support), base_of(table, base_weights)
+    if mix is not None:
+        wider = widen(table, plan, mix.settled(table.rows, seed), base)
+        table, base = wider.table, wider.base
     designs = plan.queries.designs(encode_candidates(table, plan))
     if plan.guards is not None:
         designs += guard_designs(table, plan.guards, plan)
     dense = paper is not None or denoise is not None
-    check_designs(designs, base_of(table, base_weights), min_ess=min_ess, dense=dense)
+    check_designs(designs, base, min_ess=min_ess, dense=dense)
 
 
 def check_designs(

@@ -31,6 +31,7 @@ from retilt.privacy.plan import Plan, load_plan
 from retilt.privacy.sensitivity import NoisePlan
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resample import Method
+from retilt.rescue import Support, support_of
 from retilt.schema.reading import withheld
 from retilt.tables import check_table, encode
 from retilt.tilt import Tilt, check_sample
@@ -222,6 +223,7 @@ def align(
     base_weights: Any = None,
     min_ess: float | None = None,
     denoise: Denoiser | None = None,
+    support: Support | None = None,
     seed: int | None = None,
     on_plan: Callable[[Plan], object] | None = None,
     on_answers: Callable[[Answers], object] | None = None,
@@ -279,11 +281,13 @@ def align(
         schema=schema,
         basis=basis or ("centred" if method == "default" else "paper"),
     )
+    mix = support_of(support)
     options: dict[str, Any] = {
         "method": method,
         "base_weights": base_weights,
         "min_ess": min_ess,
         "denoise": denoise,
+        "support": None if mix is None else mix.settled(table.rows, seed),
         "seed": seed,
     }
     check_fit(table, made, **options)
@@ -333,6 +337,7 @@ def postprocess(
     base_weights: Any = None,
     min_ess: float | None = None,
     denoise: Denoiser | None = None,
+    support: Support | None = None,
     size: int | None = None,
     sampling: Method | None = None,
     shuffle: bool = False,
@@ -343,7 +348,7 @@ def postprocess(
 
     ``size`` is the number of rows to sample, ``sampling`` the ``method`` of :meth:`Tilt.sample`,
     and ``shuffle`` its own; the other parameters are those of :func:`align`. ``seed`` is for the
-    paper's stochastic algorithm and for sampling, never for the noise.
+    paper's stochastic algorithm, for redrawn candidate rows and for sampling, never for the noise.
     """
     check_sample(size, sampling, seed)
     tilt = align(
@@ -364,6 +369,7 @@ def postprocess(
         base_weights=base_weights,
         min_ess=min_ess,
         denoise=denoise,
+        support=support,
         seed=seed,
         on_answers=on_answers,
     )

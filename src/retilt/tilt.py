@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from retilt._input import read_json
 from retilt._output import write_json
 from retilt._tiltfile import FORMAT, tilt_content
-from retilt.candidates import Candidates, encode_guards, means_of, measured_keys, targets_of
+from retilt.candidates import (
+    Candidates,
+    base_of,
+    encode_guards,
+    means_of,
+    measured_keys,
+    own_part,
+    targets_of,
+)
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import FormatError, InputError
@@ -26,6 +34,7 @@ from retilt.measures.guards import Guards
 from retilt.measures.moments import MomentsBlock
 from retilt.privacy.targets import Queries, Targets
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
+from retilt.rescue import Mix, measured_columns, undeclared, widen
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.tables import encode
 from retilt.tilting.points import larger_errors
@@ -71,6 +80,10 @@ _PAPER_ADVICE = {
         "the same problem exactly, and the default method a better one."
     ),
 }
+_RESCUE = (
+    'Candidate rows with redrawn values reach farther: support="mix" (--support mix) makes them, '
+    "at no privacy cost."
+)
 _SMALL = 0.01
 """Share of the rows under which an effective sample size is worth a note."""
 
@@ -93,6 +106,9 @@ class Tilt:
         Multipliers, path, status and certificate.
     base
         (rows,) the base weights.
+    support
+        How candidate rows were added behind the synthetic table's own (``support="mix"``), with
+        their number and seed; None where there are none. ``table`` has them all.
     method
         ``"default"``, ``"paper"`` or ``"paper-exact"``.
     settings
@@ -119,6 +135,7 @@ class Tilt:
     fingerprint: str = ""
     guards: Guards | None = None
     moved: bool = False
+    support: Mix | None = None
 
     def __repr__(self) -> str:
         return (
@@ -132,6 +149,17 @@ class Tilt:
         weights: FloatArray = self.solution.weights * len(self.solution.weights)
         weights.setflags(write=False)
         return weights
+
+    @property
+    def own_rows(self) -> int:
+        """Number of rows of the synthetic table itself; candidates that were added come after."""
+        added = 0 if self.support is None else self.support.rows
+        return self.table.rows - (added or 0)
+
+    @property
+    def support_share(self) -> float:
+        """Share of the weight on candidate rows that were added, from 0 to 1."""
+        return float(self.weights[self.own_rows :].sum() / self.weights.sum())
 
     @property
     def ess(self) -> float:
@@ -151,6 +179,21 @@ class Tilt:
     @property
     def advice(self) -> str:
         """What the status means and what to do."""
+        return " ".join([self._verdict, *self._rescue])
+
+    @property
+    def _rescue(self) -> list[str]:
+        """That other candidate rows would help, where the synthetic ones fall short."""
+        held = self.status is Status.FLOOR_REACHED and bool(self.unmet)
+        if self.support is not None or not (held or self.status is Status.INFEASIBLE_MEASURES):
+            return []
+        missing = undeclared(self.answers)
+        if missing:
+            return [f"{_RESCUE} It needs the bounds or categories of {listed(missing)} declared."]
+        return [_RESCUE]
+
+    @property
+    def _verdict(self) -> str:
         if self.by_paper:
             return _PAPER_ADVICE[self.status]
         if self.kept and self.status is Status.INFEASIBLE_MEASURES:
@@ -209,7 +252,8 @@ class Tilt:
             return []
         queries = self.guards.queries
         designs = queries.designs(encode_guards(self.table, self.guards))
-        first, last = (means_of(designs, w / w.sum()) for w in (self.base, self.weights))
+        base = own_part(self.base, self.own_rows)
+        first, last = (means_of(designs, w / w.sum()) for w in (base, self.weights))
         before, after = queries.evaluate(first).tolist(), queries.evaluate(last).tolist()
         free = self.guards.held_statistics(first, measured_keys(self.answers)).tolist()
         return [
@@ -297,7 +341,7 @@ class Tilt:
     @property
     def notes(self) -> tuple[str, ...]:
         """The plan's notes, and what was found out about the synthetic rows."""
-        notes = [*self.answers.notes]
+        notes = [*self._support_in_words, *self.answers.notes]
         if self.moved:
             notes.append(_MOVED)
         if self.unmet:
@@ -319,6 +363,19 @@ class Tilt:
         if self.kept:
             notes.append(self._kept_in_words())
         return (*notes, *self.shortfalls)
+
+    @property
+    def _support_in_words(self) -> list[str]:
+        if self.support is None:
+            return []
+        columns = measured_columns(self.answers)
+        return [
+            f"Support rescue (mix): {self.support.rows:,} candidate rows were added to the "
+            f"synthetic table's {self.own_rows:,}. They are copies of its rows, but their values "
+            f"of {listed(columns)} are drawn at random within the declared bounds, so these rows "
+            f"are no longer the generator's. They began with {self.support.weight:.3g} of the "
+            f"weight and have {self.support_share:.3g} of it now."
+        ]
 
     def _kept_in_words(self) -> str:
         moved = [abs(row["after"] - row["before"]) for row in self.kept]
@@ -344,8 +401,11 @@ class Tilt:
         seed: int | None = None,
         shuffle: bool = False,
     ) -> NDArray[np.int64]:
-        """Row numbers of a sample, ascending unless ``shuffle``."""
-        wanted = self.table.rows if rows is None else rows
+        """Row numbers of a sample, ascending unless ``shuffle``.
+
+        Numbers from :attr:`own_rows` on are those of candidate rows that were added.
+        """
+        wanted = self.own_rows if rows is None else rows
         generator = np.random.default_rng(check_seed(seed))
         method = self.sampling if method is None else method
         order = self._order if method == "systematic" else None
@@ -386,17 +446,28 @@ class Tilt:
         seed: int | None = None,
         shuffle: bool = False,
         force: bool = False,
-    ) -> None:
-        """Write a sample to a file whose suffix says the format."""
+    ) -> int:
+        """Write a sample to a file whose suffix says the format.
+
+        Returns how many of its rows are candidates that were added (``support``).
+        """
         chosen = self.rows(rows, method=method, seed=seed, shuffle=shuffle)
         self.table.write(path, chosen, force=force)
+        return int(np.count_nonzero(chosen >= self.own_rows))
 
     def write_weights(self, path: str | Path, *, force: bool = False) -> None:
-        """Write one column ``weight`` of mean 1, in row order, to a file."""
+        """Write one column ``weight`` of mean 1, in row order, to a file.
+
+        With ``support`` the rows are those of :meth:`write_candidates`.
+        """
         import pyarrow as pa
 
         table = open_table(pa.table({"weight": self.weights}))
         table.write(path, np.arange(table.rows), force=force)
+
+    def write_candidates(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the rows that the weights belong to: the synthetic table, and what was added."""
+        self.table.write(path, np.arange(self.table.rows), force=force)
 
     def report(self, path: str | Path, *, force: bool = False) -> None:
         """Write one self-contained HTML page about the fit, for people to read.
@@ -461,6 +532,7 @@ class Tilt:
             "guards": guards_to_dict(self.guards),
             "rows": {"count": len(solution.weights), "sha256": self.fingerprint},
             "base_weights": {"used": self.weighted, "column": self.base_column},
+            "support": None if self.support is None else self.support.to_dict(),
             "method": {"name": self.method, **self.settings},
             "multipliers": solution.multipliers.tolist(),
             "aim": solution.aim.tolist(),
@@ -612,7 +684,13 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         )
     table = open_table(synthetic)
     answers = targets_of(read.answers, table)
-    candidates = Candidates.of(table, answers, base_weights, read.guards)
+    own: int | None = None
+    left_out: tuple[str, ...] = ()
+    if read.support is not None:
+        own = table.rows
+        wider = widen(table, answers, read.support, base_of(table, base_weights))
+        table, base_weights, left_out = wider.table, wider.base, wider.notes
+    candidates = Candidates.of(table, answers, base_weights, read.guards, own=own)
     for vector in (read.multipliers, read.insistent, read.aim):
         if vector.shape != (candidates.problem.queries,):
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")
@@ -634,14 +712,15 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     return Tilt(
         table=table,
         answers=answers,
-        solution=solution,
+        solution=candidates.compared(solution, own),
         base=candidates.problem.base,
         method=read.method,
         settings=read.settings,
         base_column=read.column,
         weighted=read.weighted,
-        shortfalls=candidates.shortfalls,
+        shortfalls=(*candidates.shortfalls, *left_out),
         fingerprint=read.fingerprint,
         guards=read.guards,
         moved=read.fingerprint != candidates.fingerprint,
+        support=read.support,
     )

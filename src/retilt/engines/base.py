@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -12,6 +13,23 @@ from numpy.typing import NDArray
 
 Indices: TypeAlias = NDArray[np.int64]
 """(n,) row numbers, from 0; may repeat and come in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """New cells of a column, some of them its own and some made.
+
+    Attributes
+    ----------
+    values
+        (F,) cells that are made, in the type of the column's values (text where that is text);
+        null for a null.
+    rows
+        (M,) which cell each new row gets, counted over the column's own and then ``values``.
+    """
+
+    values: pa.Array
+    rows: Indices
 
 
 class Table(Protocol):
@@ -41,6 +59,14 @@ class Table(Protocol):
 
     def take(self, indices: Indices) -> Any:
         """Return the rows asked for as the caller's own kind of frame, with a fresh index."""
+        ...
+
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> Table:
+        """Return all rows and then copies of some, with new cells in some columns.
+
+        Names, types and the kind of frame stay. A null that the frame's own type of a column
+        can't hold leaves the copy's cell as it is.
+        """
         ...
 
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:

@@ -27,9 +27,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from retilt.engines.base import Indices
+from retilt.engines.base import Indices, Redrawn
 from retilt.engines.files import file_format, refuse_table_path, write_arrow, write_bytes
-from retilt.engines.frames import arrow_to_user, check_names, column_number, take_rows, user_frame
+from retilt.engines.frames import (
+    arrow_to_user,
+    check_names,
+    column_number,
+    extended_places,
+    take_rows,
+    user_frame,
+)
 from retilt.exceptions import InputError
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -67,10 +74,24 @@ class Dialect:
     mark: bytes
     encoding: str
 
+    def record(self, fields: Sequence[str | None]) -> str:
+        """A line of the file that holds these fields; None is an empty one."""
+        quoted = [self._quoted(field or "") for field in fields]
+        if quoted == [""]:
+            quoted = ['""']  # a blank line is no record
+        return (self.separator + " " * self.skip_space).join(quoted) + self.newline
+
+    def _quoted(self, field: str) -> str:
+        plain = not set(field) & {self.separator, '"', "\n", "\r"} and not field.startswith(" ")
+        return field if plain else '"' + field.replace('"', '""') + '"'
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The file's text and where its records lie in it (in characters)."""
+    """The file's text and where its records lie in it (in characters).
+
+    Rows behind them were added (:meth:`CsvTable.extended`).
+    """
 
     text: str
     header: str
@@ -111,6 +132,19 @@ class CsvTable:
         """Return rows as a typed frame: integers, floats, true/false, else text."""
         return arrow_to_user(take_rows(self._typed(), indices))
 
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> CsvTable:
+        """Return all rows and then copies of some, with new fields in some columns.
+
+        The file's own records keep their bytes. The copies are written anew in its dialect.
+        """
+        fields = []
+        for name, own in zip(self.names, self._columns, strict=True):
+            new = columns.get(name)
+            both = own if new is None else pa.chunked_array([*own.chunks, new.values], own.type)
+            rows = copies if new is None else new.rows
+            fields.append(both.take(pa.array(extended_places(self.rows, rows))))
+        return CsvTable(self.names, fields, self.dialect, self._source)
+
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:
         """Return a result table in pandas if it is installed, else PyArrow."""
         return user_frame(columns)
@@ -125,11 +159,26 @@ class CsvTable:
 
     def _records(self, source: _Source, indices: Indices) -> bytes:
         text, newline = source.text, self.dialect.newline
-        spans = zip(source.starts[indices].tolist(), source.ends[indices].tolist(), strict=True)
+        added = np.flatnonzero(indices >= len(source.starts))  # rows that the file does not have
+        own = np.delete(indices, added)
+        spans = zip(source.starts[own].tolist(), source.ends[own].tolist(), strict=True)
         records = [text[start:end] for start, end in spans]
+        if added.size:
+            rows = pa.array(indices[added])
+            fields = zip(*(c.take(rows).to_pylist() for c in self._columns), strict=True)
+            whole = np.empty(len(indices), dtype=object)
+            whole[np.setdiff1d(np.arange(len(indices)), added)] = records
+            whole[added] = [self.dialect.record(f) for f in fields]
+            records = whole.tolist()
         # The file's last record may lack a line end, and may now stand anywhere.
         lines = [r if r.endswith(("\n", "\r")) else r + newline for r in (source.header, *records)]
-        return self.dialect.mark + "".join(lines).encode(self.dialect.encoding)
+        try:
+            return self.dialect.mark + "".join(lines).encode(self.dialect.encoding)
+        except UnicodeEncodeError:
+            raise InputError(
+                f"the synthetic table's encoding, {self.dialect.encoding}, has no letters for a "
+                "category of the schema. Save the table as UTF-8, or write Parquet."
+            ) from None
 
     def _typed(self) -> pa.Table:
         return pa.table([_typed(c) for c in self._columns], names=list(self.names))

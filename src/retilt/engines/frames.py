@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from retilt.engines.base import Indices
-from retilt.engines.files import file_format, without_views, write_arrow
+from retilt.engines.base import Indices, Redrawn
+from retilt.engines.files import file_format, plain_type, without_views, write_arrow
 from retilt.exceptions import InputError
 from retilt.schema.reading import read
 
@@ -140,6 +140,11 @@ def take_rows(table: pa.Table, indices: Indices) -> pa.Table:
     return without_views(table).take(pa.array(indices)).cast(table.schema)
 
 
+def extended_places(rows: int, chosen: Indices) -> Indices:
+    """(rows + M,) every row's own place, and then those that the M new ones take."""
+    return np.concatenate([np.arange(rows), chosen]).astype(np.int64)
+
+
 def _read_column(reader: Callable[[Any], pa.ChunkedArray], name: str, column: Any) -> Any:
     return read(partial(reader, column), f"column {name!r}", "Arrow can't hold its cells.")
 
@@ -188,6 +193,19 @@ class ArrowTable:
         taken = take_rows(self._table, indices)
         return taken if self._native else arrow_to_user(taken)
 
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> ArrowTable:
+        """Return all rows and then copies of some, with new cells in some columns."""
+        table = take_rows(self._table, extended_places(self.rows, copies))
+        for name, new in columns.items():
+            place = column_number(self.names, name)
+            field = table.schema.field(place)
+            made = new.values.cast(plain_type(field.type))
+            own = without_views(self._table.select([place])).column(0)
+            both = pa.chunked_array([*own.chunks, made], own.type)
+            cells = both.take(pa.array(extended_places(self.rows, new.rows)))
+            table = table.set_column(place, field, cells.cast(field.type))
+        return ArrowTable(table, native=self._native)
+
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:
         """Return a result table in the same library."""
         return pa.table(dict(columns)) if self._native else user_frame(columns)
@@ -225,6 +243,21 @@ class PolarsTable:
     def take(self, indices: Indices) -> pl.DataFrame:
         """Return rows as a polars frame of the same schema."""
         return self._frame[np.asarray(indices, dtype=np.int64)]
+
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> PolarsTable:
+        """Return all rows and then copies of some, with new cells in some columns."""
+        import polars as pl
+
+        frame = self.take(extended_places(self.rows, copies))
+        for name, new in columns.items():
+            own = self._series(name)
+            if own.dtype == pl.Object:
+                made = pl.Series(own.name, new.values.to_pylist(), dtype=pl.Object)
+            else:
+                made = pl.Series(own.name, new.values).cast(own.dtype)
+            places = extended_places(self.rows, new.rows)
+            frame = frame.with_columns(pl.concat([own, made])[places])
+        return PolarsTable(frame)
 
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pl.DataFrame:
         """Return a result table in polars."""
@@ -280,6 +313,22 @@ class PandasTable:
         """Return rows as a pandas frame of the same dtypes, with a fresh index."""
         return self._frame.iloc[indices].reset_index(drop=True)
 
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> PandasTable:
+        """Return all rows and then copies of some, with new cells in some columns."""
+        import pandas as pd
+
+        frame = self.take(extended_places(self.rows, copies))
+        parts = [frame.iloc[:, i] for i in range(len(self.names))]
+        for name, new in columns.items():
+            own, rows = self._series(name).reset_index(drop=True), new.rows
+            if isinstance(own.dtype, np.dtype) and own.dtype.kind in "biu":
+                absent = np.append(np.zeros(self.rows, np.bool_), new.values.is_null())
+                rows = np.where(absent[rows], copies, rows)
+            both = pd.concat([own, _pandas_made(new.values, own)], ignore_index=True)
+            places = extended_places(self.rows, rows)
+            parts[column_number(self.names, name)] = both.iloc[places].reset_index(drop=True)
+        return PandasTable(pd.concat(parts, axis=1).set_axis(frame.columns, axis=1))
+
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pd.DataFrame:
         """Return a result table in pandas."""
         import pandas as pd
@@ -332,6 +381,35 @@ def _present(isna: Callable[[Any], Any], value: object) -> str | None:
     with _QUIETLY:
         text = None if isna(value) is True else str(value).encode(*_UTF8).decode()
     return text
+
+
+def _pandas_made(values: pa.Array, own: pd.Series[Any]) -> pd.Series[Any]:
+    """Cells that are made, in the dtype of a column, and as its own are where that is object."""
+    import pandas as pd
+
+    dtype = own.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufmM":
+        if dtype.kind in "biu":
+            values = values.fill_null(False if dtype.kind == "b" else 0)
+        return pd.Series(values.to_numpy(zero_copy_only=False).astype(dtype), dtype=dtype)
+    cells = values.to_pylist()
+    if isinstance(dtype, np.dtype):
+        first = own.first_valid_index()
+        kind = str if first is None else type(own[first])
+        cells = [None if c is None else _as_kind(c, kind) for c in cells]
+    return pd.Series(cells, dtype=dtype)
+
+
+def _as_kind(text: str, kind: Any) -> Any:
+    """A text as the kind of Python object that a column holds, where it can be one."""
+    if issubclass(kind, (bool, np.bool_)):
+        return text.strip().lower() in ("true", "1", "1.0")
+    if issubclass(kind, str):
+        return text
+    try:
+        return kind.fromisoformat(text) if hasattr(kind, "fromisoformat") else kind(text)
+    except (TypeError, ValueError, ArithmeticError):
+        return text
 
 
 _NULLABLE_NUMBERS = frozenset(

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from retilt.engines.base import Indices
+from retilt.engines.base import Indices, Redrawn
 from retilt.engines.files import plain_type
 from retilt.engines.frames import ArrowTable, check_names, column_number, user_frame
 from retilt.exceptions import ColumnTypeError
@@ -117,6 +117,10 @@ class ParquetTable:
     def take(self, indices: Indices) -> Any:
         """Return rows in pandas if it is installed, else PyArrow."""
         return self._whole().take(indices)
+
+    def extended(self, copies: Indices, columns: Mapping[str, Redrawn]) -> ArrowTable:
+        """Return all rows and then copies of some, with new cells in some columns."""
+        return self._whole().extended(copies, columns)
 
     def frame(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Any:
         """Return a result table in pandas if it is installed, else PyArrow."""

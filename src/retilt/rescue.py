@@ -1,0 +1,528 @@
+"""Support rescue: candidate rows with other values where the synthetic rows lack them.
+
+No weights of rows that all say the same can say anything else. ``support="mix"`` therefore adds
+copies of synthetic rows in which every *measured* column is drawn anew, each column apart: half
+of its cells from the synthetic column's own distribution, half over the whole public domain. They
+begin with a small share of the base weight, and the tilt decides how much of them it needs.
+
+Each column has its half by itself, not each row: where the synthetic columns are right but for
+one, the rows that serve are those with this one alone from the whole domain. Drawn row by row
+they would be missing, and a fit gathers on a few of the others.
+
+It is the one exception to the rule that no row's values change, so it is never done unasked. It
+costs no privacy: it looks at the synthetic table and the declared schema alone.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from retilt.engines.base import Indices, Redrawn, Table
+from retilt.exceptions import InputError
+from retilt.measures.base import FloatArray
+from retilt.measures.entries import is_number, listed, short
+from retilt.privacy.targets import Asked
+from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric
+from retilt.schema.encode import (
+    is_boolean,
+    is_text,
+    limits,
+    value_type,
+    values_of,
+)
+
+MOST_ROWS = 1_000_000
+"""Most copies that may be asked for."""
+
+_USUAL_TIMES, _USUAL_LEAST, _USUAL_MOST = 5, 20_000, 200_000
+_MOST_WEIGHT = 0.5
+_SEEDS = 2**53
+"""Seeds are below it: every reader of JSON keeps such a number."""
+
+_POWERS = np.array([1, 2, 4, 8, 16])
+"""Of a uniform number, for draws near one end: a long tail has most of its rows there."""
+
+_NULLS = 0.05
+"""Share of nulls in a broad column that may have them."""
+
+_DAY, _SECOND = 86_400_000_000, 1_000_000
+_MOST_DIGITS = 12
+_NS_LIMIT = 9.2e15
+"""Microseconds from 1970 that nanoseconds in 64 bits can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How candidate rows are added to the synthetic ones.
+
+    Attributes
+    ----------
+    rows
+        How many: from 1 to 1,000,000. None for five times as many as the synthetic table has,
+        but at least 20,000 and at most 200,000: what the fit needs of them are the few that lie
+        where the synthetic rows do not.
+    weight
+        Their share of the base weight, above 0 and at most a half. The tilt starts from it.
+    seed
+        A whole number of at least 0 and below 2**53. None for the fit's seed, or else one that
+        is drawn and recorded.
+
+    Raises
+    ------
+    InputError
+        A value is out of its range.
+
+    Examples
+    --------
+    >>> Mix(rows=1000).settled(50, 7)
+    Mix(rows=1000, weight=0.05, seed=7)
+    """
+
+    rows: int | None = None
+    weight: float = 0.05
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and not _is_whole(self.rows, 1, MOST_ROWS):
+            raise InputError(
+                f"support: rows: got {short(self.rows)}, expected a whole number from 1 to "
+                f"{MOST_ROWS:,}, or None."
+            )
+        if not is_number(self.weight) or not 1e-6 <= self.weight <= _MOST_WEIGHT:
+            raise InputError(
+                f"support: weight: got {short(self.weight)}, expected a share of the base weight "
+                f"from 1e-06 to {_MOST_WEIGHT}."
+            )
+        if self.seed is not None and not _is_whole(self.seed, 0, _SEEDS - 1):
+            raise InputError(
+                f"support: seed: got {short(self.seed)}, expected a whole number from 0 to "
+                "2**53 - 1, or None."
+            )
+
+    def settled(self, rows: int, seed: int | None) -> Mix:
+        """The same for a table of so many rows, with nothing left open."""
+        usual = min(max(_USUAL_TIMES * rows, _USUAL_LEAST), _USUAL_MOST)
+        given = seed if self.seed is None else self.seed
+        return replace(
+            self,
+            rows=usual if self.rows is None else self.rows,
+            seed=secrets.randbelow(_SEEDS) if given is None else given,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of a tilt's file."""
+        return {"kind": "mix", "rows": self.rows, "weight": self.weight, "seed": self.seed}
+
+
+Support: TypeAlias = Literal["mix"] | Mix
+"""Where candidate rows come from beside the synthetic ones: by name, or with other settings."""
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and least <= value <= most  # type: ignore[operator]
+
+
+def support_of(support: object) -> Mix | None:
+    """The settings that are asked for.
+
+    Raises
+    ------
+    InputError
+        It is neither None, ``"mix"`` nor a :class:`Mix`.
+    """
+    if support is None or isinstance(support, Mix):
+        return support
+    if support == "mix":
+        return Mix()
+    raise InputError(f"support: got {short(support)}, expected 'mix', a Mix or None.")
+
+
+def support_from_dict(content: object) -> Mix | None:
+    """The settings in a tilt's file; strict.
+
+    Raises
+    ------
+    InputError
+        They are malformed, or a number is out of its range.
+    """
+    if content is None:
+        return None
+    keys = {"kind", "rows", "weight", "seed"}
+    if not isinstance(content, dict) or content.keys() != keys or content["kind"] != "mix":
+        raise InputError("support: expected null, or an object of kind 'mix', rows, weight, seed.")
+    if content["rows"] is None or content["seed"] is None:
+        raise InputError("support: rows and seed: expected whole numbers.")
+    return Mix(rows=content["rows"], weight=content["weight"], seed=content["seed"])
+
+
+def measured_columns(asked: Asked) -> tuple[str, ...]:
+    """Every column that a query reads, each once."""
+    return tuple(dict.fromkeys(n for f in asked.queries.features for n in f.reads))
+
+
+def undeclared(asked: Asked) -> list[str]:
+    """Measured columns whose bounds or categories were read off the synthetic table."""
+    return [n for n in measured_columns(asked) if n in asked.schema.inferred]
+
+
+def check_declared(asked: Asked) -> None:
+    """Refuse to redraw columns over a domain that only the synthetic table shows.
+
+    Raises
+    ------
+    InputError
+        Naming the columns.
+    """
+    missing = undeclared(asked)
+    if missing:
+        raise InputError(
+            "support: 'mix' redraws the measured columns over their public domain, but the bounds "
+            f"or categories of {listed(missing)} were read off the synthetic table. Declare them "
+            "in the schema that the plan is made with (`retilt schema` writes one to start from), "
+            "or leave support out."
+        )
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A synthetic table with more candidate rows behind its own.
+
+    Attributes
+    ----------
+    table
+        All rows.
+    base
+        (rows,) their base weights.
+    notes
+        Sentences on what could not be drawn.
+    """
+
+    table: Table
+    base: FloatArray
+    notes: tuple[str, ...]
+
+
+def widen(table: Table, asked: Asked, mix: Mix, base: FloatArray) -> Widened:
+    """Add copies of rows with the measured columns redrawn.
+
+    Parameters
+    ----------
+    table
+        The synthetic table.
+    asked
+        Whose queries say which columns are measured, and whose schema what they may hold.
+    mix
+        With nothing left open (:meth:`Mix.settled`).
+    base
+        (rows,) base weights of the table's rows.
+
+    Raises
+    ------
+    InputError
+        A measured column's domain is not declared, or no row has a base weight.
+    """
+    check_declared(asked)
+    assert mix.rows is not None
+    assert mix.seed is not None
+    used = np.flatnonzero(base > 0)
+    if used.size == 0:
+        raise InputError("base weights: all are zero or less; at least one must be positive.")
+    # Only uniform numbers are drawn: their stream is the same in every NumPy release.
+    draw = np.random.Generator(np.random.PCG64(mix.seed)).random
+    copies = used[_below(draw(mix.rows), used.size)].astype(np.int64)
+    columns, notes = {}, []
+    for name in measured_columns(asked):
+        domain = _Domain.of(table, name, asked.schema[name], base)
+        notes += domain.notes
+        new = domain.redrawn(mix.rows, draw)
+        if new is not None:
+            columns[name] = new
+    own = base[copies]
+    own = own * (mix.weight / (1 - mix.weight) * (base.sum() / own.sum()))
+    return Widened(table.extended(copies, columns), np.concatenate([base, own]), tuple(notes))
+
+
+def _below(uniform: FloatArray, count: int) -> NDArray[np.int64]:
+    """Whole numbers from 0 to ``count - 1`` from uniform ones in [0, 1)."""
+    return np.minimum((uniform * count).astype(np.int64), count - 1)
+
+
+Draw: TypeAlias = Callable[[int], FloatArray]
+
+
+@dataclass(frozen=True)
+class _Domain:
+    """What a column may hold: cells of its own, and cells that can be made.
+
+    Attributes
+    ----------
+    column, cells
+        Its schema, and the synthetic table's cells.
+    kind
+        The type of values that are made.
+    own
+        Rows whose cell the schema allows, with their base weights ``weights``.
+    null
+        A row whose cell is null; None if there is none.
+    found
+        For a column of categories (rows,) codes.
+    """
+
+    name: str
+    column: Column
+    cells: pa.ChunkedArray
+    kind: pa.DataType
+    own: Indices
+    weights: FloatArray
+    null: int | None
+    found: NDArray[Any]
+    fixed: frozenset[object] | None
+
+    @classmethod
+    def of(cls, table: Table, name: str, column: Column, base: FloatArray) -> _Domain:
+        cells = table.cells(name)
+        found = values_of(column, cells)
+        nulls, right = _nulls_and_right(column, found)
+        usable = np.flatnonzero((right | nulls if column.nullable else right) & (base > 0))
+        fixed = None
+        if pa.types.is_dictionary(cells.type) and table.keeps_order(name):
+            fixed = frozenset(v for c in cells.chunks for v in c.dictionary.to_pylist())
+        return cls(
+            name=name,
+            column=column,
+            cells=cells,
+            kind=pa.large_string() if is_text(cells.type) else value_type(cells.type),
+            own=usable,
+            weights=base[usable],
+            null=int(np.flatnonzero(nulls)[0]) if nulls.any() else None,
+            found=found,
+            fixed=fixed,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence on categories that the column's type has no place for."""
+        if isinstance(self.column, (Numeric, Datetime)) or pa.types.is_null(self.cells.type):
+            return []
+        _, places = self._categories
+        lacking = [c for c, p in zip(_labels(self.column), places, strict=True) if p < 0]
+        if not lacking:
+            return []
+        return [
+            f"The type of column {self.name!r} has no place for the declared {listed(lacking)}: "
+            "no candidate row has them."
+        ]
+
+    def redrawn(self, count: int, draw: Draw) -> Redrawn | None:
+        """``count`` cells, half of them the column's own; None if none can be had."""
+        if pa.types.is_null(self.cells.type):  # a type that holds nothing else
+            return None
+        made, broad = self._broad(count, draw)
+        narrow = self._own_rows(count, draw)
+        from_own = draw(count) < 1 / 2
+        if broad is None or narrow is None:
+            rows = narrow if broad is None else broad
+            return None if rows is None else Redrawn(made, rows)
+        return Redrawn(made, np.where(from_own, narrow, broad))
+
+    def _own_rows(self, count: int, draw: Draw) -> Indices | None:
+        """Rows by base weight."""
+        if self.own.size == 0:
+            return None
+        ends = np.cumsum(self.weights / self.weights.max())
+        places = np.searchsorted(ends, draw(count) * ends[-1], side="right")
+        rows: Indices = self.own[np.minimum(places, self.own.size - 1)].astype(np.int64)
+        return rows
+
+    def _broad(self, count: int, draw: Draw) -> tuple[pa.Array, Indices | None]:
+        """Cells to make and, counted behind the column's own, where each draw finds its cell."""
+        rows = len(self.cells)
+        if isinstance(self.column, (Numeric, Datetime)):
+            shares = _spread(count, draw)
+            made = self._amounts(shares)
+            chosen = rows + np.arange(count, dtype=np.int64)
+        else:
+            made, places = self._categories
+            held = places[places >= 0]
+            if held.size == 0:
+                return made, None
+            chosen = held[_below(draw(count), held.size)]
+        if self.column.nullable:
+            empty = draw(count) < _NULLS
+            place = rows + len(made) if self.null is None else self.null
+            chosen = np.where(empty, place, chosen)
+            made = pa.concat_arrays([made, pa.nulls(1, self.kind)])
+        return made, chosen
+
+    def _amounts(self, shares: FloatArray) -> pa.Array:
+        if isinstance(self.column, Numeric):
+            return _numbers(self.column, self.kind, shares)
+        assert isinstance(self.column, Datetime)
+        return _moments(self.column, self.kind, shares, self._like)
+
+    @property
+    def _like(self) -> str:
+        """The first text that the column has, for the form of dates."""
+        if not self.own.size or not is_text(self.cells.type):
+            return ""
+        return str(self.cells[int(self.own[0])].as_py() or "").strip()
+
+    @cached_property
+    def _categories(self) -> tuple[pa.Array, Indices]:
+        """Each category's cell as it can be made, and the place of one: the table's own first.
+
+        -1 where the column's type has no place for it.
+        """
+        column = self.column
+        assert isinstance(column, (Categorical, Boolean))
+        made = pa.array([_as_cell(v, self.kind) for v in _labels(column)], self.kind)
+        codes = np.arange(len(made))
+        held = values_of(column, pa.chunked_array([made])) == codes
+        if self.fixed is not None:
+            held &= np.array([v in self.fixed for v in made.to_pylist()])
+        made = pa.array(
+            [v if h else None for v, h in zip(made.to_pylist(), held, strict=True)], self.kind
+        )
+        places = np.where(held, len(self.cells) + codes, -1)
+        first, rows = np.unique(self.found, return_index=True)
+        known = first < len(codes)
+        places[first[known]] = rows[known]
+        return made, places.astype(np.int64)
+
+
+def _nulls_and_right(
+    column: Column, found: NDArray[Any]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(rows,) which cells are null, and which hold what the schema says."""
+    if isinstance(column, (Numeric, Datetime)):
+        lower, upper = limits(column)
+        return np.isnan(found), (found >= lower) & (found <= upper)
+    size = len(_labels(column))
+    null = size if isinstance(column, Boolean) else size + 1
+    return found == null, found < size
+
+
+def _spread(count: int, draw: Draw) -> FloatArray:
+    """Numbers in [0, 1]: some even, some towards either end, more or less."""
+    skewed = draw(count) ** _POWERS[_below(draw(count), len(_POWERS))]
+    shares: FloatArray = np.where(draw(count) < 1 / 2, skewed, 1 - skewed)
+    return shares
+
+
+def _labels(column: Column) -> Sequence[Any]:
+    return column.categories if isinstance(column, Categorical) else (False, True)
+
+
+def _as_cell(value: Any, kind: pa.DataType) -> Any:
+    """A category or truth value as a cell of a type; None if it can't be one."""
+    number = not isinstance(value, str)
+    if is_text(kind):
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if number:
+            return str(int(value)) if float(value).is_integer() else repr(float(value))
+        return value
+    if is_boolean(kind):
+        words = {"true": True, "false": False, "1": True, "0": False}
+        return bool(value) if number else words.get(value.lower())
+    if not number and not (value.lstrip("-").isdecimal() and str(int(value)) == value):
+        return None
+    if pa.types.is_integer(kind):
+        whole = int(value)
+        least, most = _integers(kind)
+        return whole if float(value).is_integer() and least <= whole <= most else None
+    if pa.types.is_decimal(kind):
+        return _decimals([float(value)], kind)[0]
+    return float(value)
+
+
+def _integers(kind: pa.DataType) -> tuple[int, int]:
+    bits = kind.bit_width
+    signed = pa.types.is_signed_integer(kind)
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+
+
+def _numbers(column: Numeric, kind: pa.DataType, shares: FloatArray) -> pa.Array:
+    """Numbers between the bounds at ``shares`` of the way, as cells of a type."""
+    lower, upper = limits(column)
+    if is_boolean(kind):
+        within = [v for v in (0, 1) if lower <= v <= upper] or [int(lower > 0)]
+        return pa.array(np.array(within, dtype=np.bool_)[_below(shares, len(within))])
+    if column.integer or pa.types.is_integer(kind):
+        least, most = math.ceil(lower), math.floor(upper)
+        if pa.types.is_integer(kind):
+            ends = _integers(kind)
+            least, most = (min(max(v, ends[0]), ends[1]) for v in (least, most))
+        steps = max(most - least, 0)
+        # In Python's integers: bounds may lie beyond what 64 bits can tell.
+        whole = [least + min(int(s * (steps + 1)), steps) for s in shares.tolist()]
+        return _as_numbers(whole, kind)
+    span = upper - lower
+    values = lower + shares * span
+    digits = 6 - math.floor(math.log10(span)) if span > 0 else 0
+    if digits <= _MOST_DIGITS:  # as people write numbers; below that all digits matter
+        values = np.round(values, max(digits, 0))
+    return _as_numbers(np.clip(values, lower, upper).tolist(), kind)
+
+
+def _as_numbers(values: Sequence[float], kind: pa.DataType) -> pa.Array:
+    if is_text(kind):
+        return pa.array([repr(v) for v in values], kind)
+    if pa.types.is_decimal(kind):
+        return pa.array(_decimals(values, kind), kind)
+    if pa.types.is_integer(kind):
+        return pa.array(values, kind)
+    numbers = np.array(values, dtype=np.float64)
+    holds = np.dtype(kind.to_pandas_dtype())
+    largest = float(np.finfo(holds).max)
+    return pa.array(np.clip(numbers, -largest, largest).astype(holds), kind)
+
+
+def _decimals(values: Sequence[float], kind: pa.DataType) -> list[Decimal]:
+    """Numbers with the type's digits, as near as it can hold them."""
+    with localcontext() as context:
+        context.prec = kind.precision + abs(kind.scale) + 400  # of any float
+        step = Decimal(1).scaleb(-kind.scale)
+        most = Decimal(10) ** (kind.precision - kind.scale) - step
+        exact = (Decimal(repr(v)).quantize(step) for v in values)
+        return [min(max(v, -most), most) for v in exact]
+
+
+def _moments(column: Datetime, kind: pa.DataType, shares: FloatArray, like: str) -> pa.Array:
+    """Moments between the bounds at ``shares`` of the way, as cells of a type."""
+    lower, upper = limits(column)
+    dates = pa.types.is_date(kind) or (is_text(kind) and len(like) == len("2020-01-01"))
+    step = _DAY if dates else _SECOND
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        lower, upper = (min(max(v, -_NS_LIMIT), _NS_LIMIT) for v in (lower, upper))
+    least, most = math.ceil(lower / step), math.floor(upper / step)
+    if least > most and not dates and not (pa.types.is_timestamp(kind) and kind.unit == "s"):
+        step, least, most = 1, math.ceil(lower), math.floor(upper)
+    most = max(least, most)
+    ticks = (least + _below(shares, most - least + 1)) * step
+    if is_text(kind):
+        unit: Literal["D", "s", "us"] = "D" if dates else "s" if step == _SECOND else "us"
+        texts = np.datetime_as_string(ticks.astype("M8[us]"), unit=unit)
+        mark = "T" if "T" in like else " "
+        return pa.array([t.replace("T", mark) for t in texts.tolist()], kind)
+    if pa.types.is_date32(kind):
+        return pa.array((ticks // _DAY).astype(np.int32)).cast(kind)
+    per: Mapping[str, Callable[[Any], Any]] = {
+        "s": lambda t: t // _SECOND,
+        "ms": lambda t: t // 1_000,
+        "us": lambda t: t,
+        "ns": lambda t: t * 1_000,
+    }
+    unit_name = "ms" if pa.types.is_date64(kind) else kind.unit
+    return pa.array(per[unit_name](ticks)).cast(kind)
