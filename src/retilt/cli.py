@@ -20,6 +20,7 @@ import typer
 from retilt._budget import budget
 from retilt._measures import (
     CDF,
+    CLIP,
     CORRELATE,
     CORRELATE_WITH,
     KEEP,
@@ -340,6 +341,7 @@ def plan(
     correlate_with: CORRELATE_WITH = None,
     top: TOP = None,
     keep: KEEP = None,
+    clip: CLIP = "auto",
     workload: WORKLOAD = None,
     basis: BASIS = Basis.CENTRED,
     schema: SCHEMA = None,
@@ -381,6 +383,7 @@ def plan(
         correlate_with=correlate_with,
         top=top,
         keep=keep,
+        clip=clip,
         workload=workload,
     )
     measures.check_any()
@@ -590,6 +593,7 @@ def run(
     correlate_with: CORRELATE_WITH = None,
     top: TOP = None,
     keep: KEEP = None,
+    clip: CLIP = "auto",
     workload: WORKLOAD = None,
     basis: BASIS_OF_METHOD = None,
     schema: SCHEMA = None,
@@ -646,6 +650,7 @@ def run(
         correlate_with=correlate_with,
         top=top,
         keep=keep,
+        clip=clip,
         workload=workload,
     )
     measures.check_any()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from retilt.candidates import guard_designs
+from retilt.clamping import Clamping, clamp_note
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.evaluation import correlation_matrix
@@ -50,7 +51,7 @@ from retilt.privacy.budget import (
     make_budget,
 )
 from retilt.privacy.plan import Plan, terms_of, total_under
-from retilt.privacy.sensitivity import norm_of
+from retilt.privacy.sensitivity import joint_sensitivity, norm_of
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resolving import resolve_guards, with_edges
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
@@ -193,6 +194,11 @@ class _StandIn:
     _cells: dict[str, pa.ChunkedArray] = field(default_factory=dict)
     _encoded: dict[Feature, IntArray] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.table.rows
+
     def cells(self, name: str) -> pa.ChunkedArray:
         """A column's cells, with the text of numbers parsed."""
         if name not in self._cells:
@@ -235,7 +241,8 @@ class _Planner:
         return terms_of(self.schema, self.basis, self.budget, self.unit)
 
     def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
-        measures = tuple(self._tune(self._resolve(m)) for m in workload.measures)
+        resolved = tuple(self._resolve(m) for m in workload.measures)
+        measures = tuple(self._tune(m) for m in self._clamp(resolved, rows))
         norm = norm_of(self.budget)
         queries = self._bind(measures)
         answers = self._answers(queries)
@@ -278,6 +285,35 @@ class _Planner:
     def _resolve(self, measure: Measure) -> Measure:
         return with_edges(measure, self.schema, self.stand_in.cells)
 
+    def _clamp(self, measures: tuple[Measure, ...], rows: int) -> tuple[Measure, ...]:
+        """The measures with narrower bounds for columns with far tails, where that helps."""
+        if self.basis == "paper" or not self.stand_in.table.rows:
+            return measures  # the paper knows the schema's bounds only
+        tuned = tuple(self._tune(m) for m in measures)
+        return Clamping(
+            tuned,
+            self._shares(tuned),
+            self.terms,
+            self.budget,
+            self.unit,
+            rows,
+            self.stand_in,
+        ).chosen()
+
+    def _shares(self, measures: tuple[Measure, ...]) -> tuple[float, ...]:
+        """How much larger each measure's noise is beside the others than it were alone."""
+        if len(measures) == 1:
+            return (1.0,)
+        queries, norm = self._bind(measures), norm_of(self.budget)
+        weights = [m.weight for m in measures]
+        scales = block_scales(queries, self._answers(queries), weights, norm)
+        whole = float(joint_sensitivity(queries, scales, None, norm)) ** (1 / norm)
+        own = (
+            float(s) * float(b.sensitivity()) ** (1 / norm)
+            for s, b in zip(scales, queries.blocks, strict=True)
+        )
+        return tuple(whole / o if o > 0 else 1.0 for o in own)
+
     def _tune(self, measure: Measure) -> Measure:
         """Loudness of a block's parts, with the synthetic table standing in."""
         if not isinstance(measure, Tunable):
@@ -300,6 +336,10 @@ class _Planner:
                 )
         for name in describe_duplicates(queries):
             notes.append(f"{name} is measured once: an earlier measure asks it already.")
+        for measure in measures:
+            if isinstance(measure, GroupedMeasure):
+                said = clamp_note(measure, self.terms, self.stand_in)
+                notes += [] if said is None else [said]
         read = [n for n in self.schema.columns if n in self.schema.inferred]
         if read:
             notes.append(

@@ -69,6 +69,8 @@ MEASURES: dict[str, rt.Workload] = {
     "means where": rt.means(["a", "b"], where="b >= 2"),
     "means by where": rt.means("a", by="sex", where="b >= 2"),
     "moments": rt.moments(["a", "b", "c"]),
+    "moments, clamped": rt.moments(["a", "b", "c"], clip={"a": (-49.5, 0.0), "b": (2, 4)}),
+    "means by, clamped": rt.means(["a", "b"], by="sex", clip={"a": (-60, 0)}),
     "moments, two-valued": rt.moments(["a", "sex", "flag"]),
     "moments by": rt.moments(["a", "sex"], by="flag"),
     "moments where": rt.moments(["a", "b", "c"], where="a > -60"),

@@ -179,11 +179,14 @@ class Variable:
         Its bounds or categories.
     source
         Where its values come from; ``None`` for the table's column ``name``.
+    clamped
+        Whether ``column`` has narrower bounds than the schema.
     """
 
     name: str
     column: Column
     source: Source | None = None
+    clamped: bool = False
 
     @property
     def label(self) -> str:
@@ -194,10 +197,11 @@ class Variable:
     def identity(self) -> str | list[str]:
         """Tells it from other variables, in the keys of queries (JSON).
 
-        What is computed may be clamped to other bounds elsewhere: they belong to it.
+        What is computed, or clamped to bounds of its own, may have other bounds elsewhere: they
+        belong to it.
         """
         if self.source is None:
-            return self.name
+            return [self.name, repr(self.column)] if self.clamped else self.name
         return [*self.source.identity, repr(self.column)]
 
     @property

@@ -397,10 +397,14 @@ class GroupedBlock:
 
     @cached_property
     def statistic_keys(self) -> tuple[str, ...]:
-        """Name and cell: bins whose edges print alike are not the same group."""
+        """Name and cell: bins whose edges print alike are not the same group.
+
+        And the bounds that columns are clamped to, where they are not the schema's.
+        """
         each = len(self.statistics) // max(len(self.groups), 1)
         cells = [self.cell_keys[g] for g in self.groups for _ in range(each)]
-        return tuple(f"{s} {c}" for s, c in zip(self.statistics, cells, strict=True))
+        own = "".join(f" {v.identity}" for v in self.variables if v.clamped)
+        return tuple(f"{s} {c}{own}" for s, c in zip(self.statistics, cells, strict=True))
 
     def _shares(self, answers: FloatArray) -> FloatArray:
         """(R,) shares of the groups, projected on a known total; NaN where not positive."""

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from retilt.exceptions import FormatError, WorkloadError
-from retilt.measures.base import FloatArray, Terms, Variable
+from retilt.measures.base import Block, FloatArray, Terms, Variable
 from retilt.measures.derived import check_span
 from retilt.measures.entries import (
+    is_number,
     listed,
     read_edges,
     read_fraction,
@@ -24,7 +25,10 @@ from retilt.measures.expressions import parse_predicate
 from retilt.measures.grouped import GroupedBlock, bind_groups
 from retilt.measures.partitions import DEFAULT_BINS, Bins, check_all_bins, fix_edges
 from retilt.measures.second_moments import Reports
-from retilt.schema.columns import MAX_LEVELS, Numeric, Schema
+from retilt.schema.columns import MAX_LEVELS, Column, Numeric, Schema
+
+Bounds: TypeAlias = tuple[float, float]
+"""Lower and upper."""
 
 LEAST_LOUDNESS = Fraction(1, 1024)
 """Far below any useful alpha, and far enough above 0 that beta is not rounded down to 0."""
@@ -58,6 +62,9 @@ class GroupedMeasure(ABC):
         alpha, of the linear terms in the centred basis, chosen by the plan; ``None`` before.
     count_loudness
         c, of the groups' counts, chosen by the plan; ``None`` before.
+    clip
+        Narrower bounds than the schema's that values are clamped to, by numeric column of ``of``;
+        ``None`` before the plan has chosen them.
     """
 
     of: tuple[str, ...]
@@ -70,6 +77,7 @@ class GroupedMeasure(ABC):
     weight: float = 1.0
     loudness: Fraction | None = None
     count_loudness: Fraction | None = None
+    clip: Mapping[str, Bounds] | None = None
 
     def __post_init__(self) -> None:
         good = isinstance(self.by, tuple) and all(isinstance(n, str) for n in self.by)
@@ -92,6 +100,10 @@ class GroupedMeasure(ABC):
         check_all_bins(self.by, self.bins, self.default_bins, self.edges)
         self._check_loudness("loudness", self.loudness, len(self.of))
         self._check_loudness("count_loudness", self.count_loudness, 16 * len(self.of))
+        if self.clip is not None:
+            _check_clip(self.clip, self.of)
+            own = {name: (ends[0], ends[1]) for name, ends in self.clip.items()}
+            object.__setattr__(self, "clip", MappingProxyType(own))
 
     def _check_loudness(self, name: str, value: Fraction | None, most: int) -> None:
         if value is not None and not LEAST_LOUDNESS <= value <= most:
@@ -104,6 +116,14 @@ class GroupedMeasure(ABC):
     @abstractmethod
     def kind(self) -> str:
         """The name in a workload file."""
+
+    @abstractmethod
+    def bind(self, terms: Terms) -> Block:
+        """The block of this measure."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but kind and weight, for JSON."""
 
     @property
     def grouped(self) -> bool:
@@ -153,7 +173,31 @@ class GroupedMeasure(ABC):
             column = schema[name]
             if isinstance(column, Numeric):
                 check_span(float(column.lower), float(column.upper), f"{self.kind}: {name!r}")
-        return tuple(Variable(n, schema[n]) for n in names)
+        return tuple(self._variable(n, schema[n]) for n in names)
+
+    def _variable(self, name: str, column: Column) -> Variable:
+        """A column, clamped to bounds of this measure's own if it has any."""
+        ends = (self.clip or {}).get(name)
+        if ends is None:
+            return Variable(name, column)
+        if not isinstance(column, Numeric):
+            raise WorkloadError(
+                f"clip: {name!r} is {type(column).__name__.lower()}, expected a numeric column."
+            )
+        low, high = map(float, ends)
+        whole = low.is_integer() and high.is_integer()
+        if not column.lower <= low < high <= column.upper or (column.integer and not whole):
+            steps = " whole numbers" if column.integer else ""
+            raise WorkloadError(
+                f"clip: got {low:g} and {high:g} for {name!r}, expected{steps} lower < upper "
+                f"within {column.lower} to {column.upper}, its bounds."
+            )
+        if (low, high) == (column.lower, column.upper):
+            return Variable(name, column)
+        check_span(low, high, f"{self.kind}: {name!r}")
+        if column.integer:
+            low, high = int(low), int(high)
+        return Variable(name, replace(column, lower=low, upper=high), clamped=True)
 
     def group_block(
         self, variables: tuple[Variable, ...], terms: Terms, *, order: int, reports: Reports
@@ -198,6 +242,35 @@ class GroupedMeasure(ABC):
             "where": self.where,
             "count_loudness": written(self.count_loudness),
         }
+
+
+def _check_clip(clip: Mapping[str, Bounds], names: Sequence[str]) -> None:
+    """Refuse bounds that are none, or of a column that is not asked about."""
+    if not isinstance(clip, Mapping):
+        raise WorkloadError(
+            f"clip: got {short(clip)}, expected bounds by column, such as {{'income': (0, 1e5)}}."
+        )
+    for name, ends in clip.items():
+        if name not in names:
+            raise WorkloadError(f"clip: {short(name)} is not among the columns {listed(names)}.")
+        good = isinstance(ends, (tuple, list)) and len(ends) == 2 and all(map(is_number, ends))
+        if not good or not ends[0] < ends[1]:
+            raise WorkloadError(
+                f"clip: got {short(ends)} for {name!r}, expected two finite numbers, lower < upper."
+            )
+
+
+def written_clip(clip: Mapping[str, Bounds] | None) -> dict[str, list[float]] | None:
+    """Bounds as JSON has them."""
+    return None if clip is None else {name: list(ends) for name, ends in clip.items()}
+
+
+def read_clip(entry: Mapping[str, Any]) -> dict[str, Bounds] | None:
+    """The bounds of :func:`written_clip`."""
+    clip = entry["clip"]
+    if clip is not None and not isinstance(clip, dict):
+        raise FormatError(f"clip: got {short(clip)}, expected bounds by column, or null.")
+    return clip
 
 
 GROUP_FIELDS = ("by", "edges", "where", "count_loudness")

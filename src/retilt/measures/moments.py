@@ -46,7 +46,14 @@ from retilt.measures.entries import (
     short,
 )
 from retilt.measures.grouped import GroupedBlock
-from retilt.measures.grouping import GROUP_FIELDS, GroupedMeasure, read_groups, written
+from retilt.measures.grouping import (
+    GROUP_FIELDS,
+    GroupedMeasure,
+    read_clip,
+    read_groups,
+    written,
+    written_clip,
+)
 from retilt.measures.moment_bounds import (
     centred_sensitivity,
     paper_sensitivity,
@@ -94,15 +101,15 @@ class Means(GroupedMeasure):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but kind and weight, for JSON."""
-        return {"columns": list(self.of), **self.group_fields()}
+        return {"columns": list(self.of), "clip": written_clip(self.clip), **self.group_fields()}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Means:
         """The measure that :meth:`to_dict` wrote; strict."""
         grouped = GROUP_FIELDS if "by" in entry else ()
-        with reading("means", entry, ("columns", *grouped)):
-            names = read_names(entry, "columns")
-            return cls(names, weight=read_weight(entry), **read_groups(entry))
+        with reading("means", entry, ("columns", "clip", *grouped)):
+            names, clip = read_names(entry, "columns"), read_clip(entry)
+            return cls(names, weight=read_weight(entry), clip=clip, **read_groups(entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,7 @@ class Moments(GroupedMeasure):
             "columns": list(self.of),
             "order": self.order,
             "loudness": written(self.loudness),
+            "clip": written_clip(self.clip),
             **self.group_fields(),
         }
 
@@ -224,13 +232,15 @@ class Moments(GroupedMeasure):
     def from_dict(cls, entry: Mapping[str, Any]) -> Moments:
         """The measure that :meth:`to_dict` wrote beside its kind; strict."""
         grouped = GROUP_FIELDS if "by" in entry else ()
-        with reading(str(entry.get("kind")), entry, ("columns", "order", "loudness", *grouped)):
+        own = ("columns", "order", "loudness", "clip", *grouped)
+        with reading(str(entry.get("kind")), entry, own):
             return cls(
                 read_names(entry, "columns"),
                 order=entry["order"],
                 statistics=entry["kind"],
                 weight=read_weight(entry),
                 loudness=read_fraction(entry, "loudness"),
+                clip=read_clip(entry),
                 **read_groups(entry),
             )
 
@@ -432,17 +442,17 @@ class MomentsBlock:
 
     @property
     def statistic_keys(self) -> tuple[str, ...]:
-        """The names, which say the columns and the function; what is computed, by what it is.
+        """The names, which say the columns and the function; bounds of its own belong to it.
 
-        Two formulas of one text may be clamped to different bounds.
+        Two formulas of one text, or one column, may be clamped to different bounds.
         """
-        computed = [v.source is not None for v in self.variables]
-        if self.order == 2 or not any(computed):
-            return self.statistics
-        return tuple(
-            _key(name, v) if v.source is not None else name
-            for name, v in zip(self.statistics, self.variables, strict=True)
+        marks = ["" if isinstance(v.identity, str) else f" {v.identity}" for v in self.variables]
+        told = replace(
+            self.derived,
+            titles=tuple(f"{v.title[:-1]}{m})" for v, m in zip(self.variables, marks, strict=True)),
+            labels=tuple(v.label + m for v, m in zip(self.variables, marks, strict=True)),
         )
+        return told.names()
 
     def correlations(self, answers: FloatArray, *, repaired: bool = False) -> FloatArray:
         """(d, d) correlation matrix at (K,) answers of order 2, clipped to [-1, 1].

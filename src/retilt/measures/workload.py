@@ -14,11 +14,15 @@ from retilt.measures.base import Measure
 from retilt.measures.calls import FunctionMeasure
 from retilt.measures.distributions import QUARTILES, Cdf, Quantiles
 from retilt.measures.entries import is_number, listed, short
+from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.guards import Everything, Guard
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
 from retilt.measures.rates import Share
 from retilt.measures.scalars import Query
+
+ClipByColumn: TypeAlias = Mapping[str, Sequence[float]]
+"""Lower and upper bounds that values are clamped to, by numeric column."""
 
 BinsByColumn: TypeAlias = int | Mapping[str, int | Sequence[float]]
 """A number of quantile bins for every numeric column, or by column a number or inner edges."""
@@ -57,6 +61,14 @@ class Workload:
         """Every column that a measure reads, in order of first mention; guards apart."""
         return tuple(dict.fromkeys(name for m in self.measures for name in m.columns))
 
+    def unclamped(self) -> Workload:
+        """The same without bounds that the plan would choose: those of the schema hold."""
+        kept = (
+            replace(m, clip={}) if isinstance(m, GroupedMeasure) and m.clip is None else m
+            for m in self.measures
+        )
+        return Workload(tuple(kept), self.guards)
+
 
 def check_number(what: str, number: int) -> None:
     """Refuse more measures, or guards, than a workload may hold."""
@@ -74,14 +86,16 @@ def moments(
     by: str | Sequence[str] | None = None,
     where: str | None = None,
     bins: BinsByColumn | None = None,
+    clip: ClipByColumn | None = None,
     weight: float = 1.0,
 ) -> Workload:
     """Means and, for ``order=2``, standard deviations and correlations of ``columns``.
 
     ``by`` asks for them in each group (numeric columns in ``bins``), ``where`` in the rows for
-    which a SQL condition holds.
+    which a SQL condition holds. ``clip`` gives bounds within the schema's that numeric columns are
+    clamped to (``{}``: none); left out, the plan chooses them for columns with far tails.
     """
-    return _moments("moments", columns, by, where, bins, weight, order=order)
+    return _moments("moments", columns, by, where, bins, clip, weight, order=order)
 
 
 def correlation(
@@ -90,13 +104,14 @@ def correlation(
     by: str | Sequence[str] | None = None,
     where: str | None = None,
     bins: BinsByColumn | None = None,
+    clip: ClipByColumn | None = None,
     weight: float = 1.0,
 ) -> Workload:
     """The correlations of all pairs of ``columns`` (their first and second moments).
 
-    ``by`` and ``where`` as for :func:`moments`.
+    ``by``, ``where`` and ``clip`` as for :func:`moments`.
     """
-    return _moments("correlation", columns, by, where, bins, weight)
+    return _moments("correlation", columns, by, where, bins, clip, weight)
 
 
 def regression(
@@ -106,15 +121,16 @@ def regression(
     by: str | Sequence[str] | None = None,
     where: str | None = None,
     bins: BinsByColumn | None = None,
+    clip: ClipByColumn | None = None,
     weight: float = 1.0,
 ) -> Workload:
     """The coefficients of the least-squares regression of ``target`` on the columns ``on``.
 
-    They are computed from the first and second moments of all of these columns. ``by`` and
-    ``where`` as for :func:`moments`.
+    They are computed from the first and second moments of all of these columns. ``by``,
+    ``where`` and ``clip`` as for :func:`moments`.
     """
     names = _check_columns([on] if isinstance(on, str) else on, "regression") if on else ()
-    return _moments("regression", [target, *names], by, where, bins, weight)
+    return _moments("regression", [target, *names], by, where, bins, clip, weight)
 
 
 def _moments(
@@ -123,6 +139,7 @@ def _moments(
     by: str | Sequence[str] | None,
     where: str | None,
     bins: BinsByColumn | None,
+    clip: ClipByColumn | None,
     weight: float,
     order: int = 2,
 ) -> Workload:
@@ -135,6 +152,7 @@ def _moments(
         by=groups,
         where=where,
         **_bins_of(bins, groups),
+        clip=clip,  # type: ignore[arg-type]  # checked there
         weight=_check_weight(weight),
     )
     return Workload((made,))
@@ -146,6 +164,7 @@ def means(
     by: str | Sequence[str] | None = None,
     where: str | None = None,
     bins: BinsByColumn | None = None,
+    clip: ClipByColumn | None = None,
     weight: float = 1.0,
 ) -> Workload:
     """The means of ``columns``: of all rows, of each group, or of the rows of a condition.
@@ -161,6 +180,8 @@ def means(
     bins
         Of the numeric columns of ``by``: a number of quantile bins (default 20), or by column
         a number or inner edges.
+    clip
+        As for :func:`moments`.
     weight
         Importance.
 
@@ -174,8 +195,8 @@ def means(
     _check_weight(weight)
     own = _bins_of(bins, groups)
     if not groups and where is None:
-        return moments(names, order=1, weight=weight)
-    made = Means(names, by=groups, where=where, **own, weight=weight)
+        return moments(names, order=1, clip=clip, weight=weight)
+    made = Means(names, by=groups, where=where, **own, clip=clip, weight=weight)  # type: ignore[arg-type]
     return Workload((made,))
 
 
