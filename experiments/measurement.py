@@ -2,6 +2,7 @@
 
     python -m experiments.measurement moments --runs 20
     python -m experiments.measurement tables --runs 3
+    python -m experiments.measurement together
 
 ``moments``: ten columns of Adult, 10,000 rows drawn from the train split, epsilon 1,
 delta 1/n**2, bounds from ``schema.toml`` (no clamping): root mean square error of all covariances,
@@ -9,7 +10,8 @@ variances (columns in [0, 1]) and correlations, by ``retilt.measure`` in both ba
 much the paper's is larger. ``tables``: all two-way tables of 20 columns (the 15 of Adult, and five
 of them shuffled under other names), 10,000 rows, epsilon 1: mean absolute error of a cell's share
 by retilt, and by OpenDP's own Gaussian measurement of the same counts under the same unit and
-budget.
+budget. ``together``: by how much the expected errors of five unlike measures grow when they share
+one budget, (epsilon, delta) or pure.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import retilt as rt
-from experiments.uci import DATA, load_real
+from experiments.uci import DATA, load_real, load_synthetic
 from retilt.measures.moments import MomentsBlock
 from retilt.pipeline import exact_sums
 from retilt.privacy.answers import make_answers
@@ -158,14 +160,57 @@ def tables(data: Path, runs: int) -> Iterator[str]:
     yield f"| {np.mean(theirs):.6f} | {np.mean(raw):.6f} | {np.mean(ours):.6f} | {ratio:.2f} |"
 
 
+# --- several measures ---------------------------------------------------------------------------
+
+
+def together(data: Path, runs: int) -> Iterator[str]:
+    """Lines of a table; nothing is drawn, so ``runs`` does not matter."""
+    del runs
+    folder = data / "adult"
+    synthetic = load_synthetic(folder / "synthetic" / "aim-eps1-seed0.csv.gz")
+    parts = {
+        "correlation of 5": rt.correlation(
+            ["age", "education-num", "hours-per-week", "income", "sex"]
+        ),
+        "regression in 42 groups": rt.regression(
+            "income", ["age", "education-num"], by="native-country"
+        ),
+        "means of 10 groups": rt.means("hours-per-week", by=["sex", "race"]),
+        "table of 10,080 cells": rt.marginal(["education", "occupation", "native-country"]),
+        "share": rt.share("age >= 65"),
+    }
+
+    def expected(workload: rt.Workload, delta: float | None) -> dict[str, float | None]:
+        plan = rt.plan(
+            synthetic,
+            workload,
+            epsilon=1.0,
+            delta=delta,
+            rows=39_073,
+            schema=load_declared(folder / "schema.toml"),
+        )
+        return dict(zip(plan.queries.statistics, plan.expected, strict=True))
+
+    yield "| measure | error together / alone | the same, pure DP |"
+    yield "| --- | --- | --- |"
+    budgets = (None, 0.0)
+    whole = [expected(sum(parts.values(), rt.Workload()), delta) for delta in budgets]
+    for name, part in parts.items():
+        grown = []
+        for delta, all_errors in zip(budgets, whole, strict=True):
+            alone = expected(part, delta)
+            grown.append(np.median([all_errors[s] / e for s, e in alone.items() if e]))  # type: ignore[operator]
+        yield f"| {name} | {grown[0]:.2f} | {grown[1]:.2f} |"
+
+
 def main() -> None:
-    """Print one of the two tables."""
+    """Print one of the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["moments", "tables"])
+    parser.add_argument("what", choices=["moments", "tables", "together"])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--data", type=Path, default=DATA)
     options = parser.parse_args()
-    lines = moments if options.what == "moments" else tables
+    lines = {"moments": moments, "tables": tables, "together": together}[options.what]
     for line in lines(options.data, options.runs):
         print(line, flush=True)
 

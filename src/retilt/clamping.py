@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -41,7 +40,7 @@ from retilt.measures.base import (
 from retilt.measures.grouping import Bounds, GroupedMeasure
 from retilt.measures.queries import QuerySet
 from retilt.privacy.budget import Budget
-from retilt.privacy.sensitivity import plan_noise
+from retilt.privacy.sensitivity import unit_deviation
 from retilt.privacy.unit import Unit
 from retilt.schema.columns import Numeric
 from retilt.schema.encode import values_of
@@ -363,18 +362,13 @@ class Clamping:
     @cached_property
     def _deviation(self) -> float:
         """Of the noise of an answer, for a query of loudness 1 and a bound of 1."""
-        block = self._clamped(self._open[0], {}).bind(self.terms)
-        noise = plan_noise(
-            QuerySet((block,)),
-            [Fraction(1)],
-            None,
+        first = self._clamped(self._open[0], {}).bind(self.terms)
+        return unit_deviation(
             self.budget,
+            coordinates=len(first.keys),
             max_rows=self.unit.max_rows,
             rows=self.rows,
         )
-        one = noise.scales[0] / noise.steps[0] * float(block.scales[0]) * noise.deviation_per_scale
-        bound: float = float(block.sensitivity()) ** (1 / self.terms.norm)
-        return one / bound / self.rows
 
     # --- the synthetic table ----------------------------------------------------------------
 

@@ -41,8 +41,13 @@ from retilt.measures.moments import MomentsBlock
 from retilt.measures.partitions import Partition, rare
 from retilt.measures.queries import QuerySet, describe_duplicates, gather
 from retilt.measures.workload import Workload
-from retilt.privacy.allocation import block_scales, count_scale
-from retilt.privacy.answers import make_answers
+from retilt.privacy.allocation import (
+    Importance,
+    block_scales,
+    count_scale,
+    importances_of,
+)
+from retilt.privacy.answers import Answers, make_answers
 from retilt.privacy.budget import (
     ApproxDP,
     Budget,
@@ -51,7 +56,7 @@ from retilt.privacy.budget import (
     make_budget,
 )
 from retilt.privacy.plan import Plan, terms_of, total_under
-from retilt.privacy.sensitivity import joint_sensitivity, norm_of
+from retilt.privacy.sensitivity import joint_sensitivity, norm_of, unit_deviation
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resolving import resolve_guards, with_edges
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
@@ -246,11 +251,11 @@ class _Planner:
         norm = norm_of(self.budget)
         queries = self._bind(measures)
         answers = self._answers(queries)
-        weights = [m.weight for m in measures]
-        scales = block_scales(queries, answers, weights, norm)
+        importances = self._importances(measures, queries, answers, rows)
+        scales = block_scales(queries, answers, importances, norm)
         count = None
         if self.unit.counts_rows:
-            count = count_scale(queries, answers, scales, weights, norm)
+            count = count_scale(queries, answers, scales, importances, norm)
         draft = Plan(
             unit=self.unit,
             budget=self.budget,
@@ -292,7 +297,7 @@ class _Planner:
         tuned = tuple(self._tune(m) for m in measures)
         return Clamping(
             tuned,
-            self._shares(tuned),
+            self._shares(tuned, rows),
             self.terms,
             self.budget,
             self.unit,
@@ -300,13 +305,24 @@ class _Planner:
             self.stand_in,
         ).chosen()
 
-    def _shares(self, measures: tuple[Measure, ...]) -> tuple[float, ...]:
+    def _importances(
+        self, measures: tuple[Measure, ...], queries: QuerySet, answers: FloatArray, rows: int
+    ) -> list[Importance]:
+        """How much the squared errors of each measure's statistics count."""
+        deviation = unit_deviation(
+            self.budget, coordinates=queries.size, max_rows=self.unit.max_rows, rows=rows
+        )
+        weights = [m.weight for m in measures]
+        return importances_of(queries, answers, weights, deviation, norm_of(self.budget))
+
+    def _shares(self, measures: tuple[Measure, ...], rows: int) -> tuple[float, ...]:
         """How much larger each measure's noise is beside the others than it were alone."""
         if len(measures) == 1:
             return (1.0,)
         queries, norm = self._bind(measures), norm_of(self.budget)
-        weights = [m.weight for m in measures]
-        scales = block_scales(queries, self._answers(queries), weights, norm)
+        answers = self._answers(queries)
+        importances = self._importances(measures, queries, answers, rows)
+        scales = block_scales(queries, answers, importances, norm)
         whole = float(joint_sensitivity(queries, scales, None, norm)) ** (1 / norm)
         own = (
             float(s) * float(b.sensitivity()) ** (1 / norm)
@@ -407,7 +423,7 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
 
     Its notes name the statistics and cells of which the noise would leave nothing.
     """
-    guess = make_answers(draft, _scaled(draft, stand_in), private=True)
+    guess = guessed(draft, stand_in)
     queries, noise = draft.queries, (guess.variances, guess.common_noise)
     errors = queries.standard_errors(stand_in, *noise)
     drowned = guess.dominated
@@ -424,6 +440,11 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
             notes += rare(block, stand_in[where], deviations[where])
     expected = tuple(None if np.isnan(e) else float(e) for e in errors)
     return replace(draft, expected=expected, notes=tuple(notes))
+
+
+def guessed(plan: Plan, means: FloatArray) -> Answers:
+    """Answers without noise of an invented table: the plan's ``rows`` rows, (K,) ``means``."""
+    return make_answers(plan, _scaled(plan, means), private=True)
 
 
 def _scaled(draft: Plan, means: FloatArray) -> list[int]:

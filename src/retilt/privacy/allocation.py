@@ -16,12 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 
 from retilt.measures.base import Block, FloatArray, Norm
 from retilt.measures.queries import QuerySet
 from retilt.privacy.sensitivity import joint_sensitivity, loudest
+
+Importance: TypeAlias = float | FloatArray
+"""Of the squared errors of a block's statistics: one number, or (S,)."""
 
 _SMALL = 1e-6
 """Noise at which errors are proportional to it: those of a curved statistic are so only then."""
@@ -30,18 +34,63 @@ _QUIET = Fraction(1, 2**20)
 """Scale of a block whose queries are left to others, far below that of any of theirs."""
 
 
+def importances_of(
+    queries: QuerySet, answers: FloatArray, weights: Sequence[float], deviation: float, norm: Norm
+) -> list[Importance]:
+    """(S_b,) for each block: its measure's weight, shared by the statistics that can be had.
+
+    A table of ten thousand cells counts no more than one share beside it, unless its weight says
+    so. A statistic that noise would dominate even if its block had all of the budget counts
+    nothing, unless there is no other in the block: giving it more would only spoil the others.
+
+    Squared errors are divided by the root of what they would be on average if the block had all
+    of the budget. Taken as they are, a correlation, whose error is a hundred times a share's, would
+    leave the share next to nothing; taken relative to what they would be, one measure among many
+    would have no more than its part of the count. This is the geometric middle
+    (``docs/decisions/0014``).
+
+    Parameters
+    ----------
+    queries, answers
+        The (K,) queries and the synthetic table's answers.
+    weights
+        The measures' own.
+    deviation
+        See :func:`retilt.privacy.sensitivity.unit_deviation`.
+    norm
+        Of the noise.
+    """
+    shared: list[Importance] = []
+    for block, part, weight in zip(
+        queries.blocks, queries.block_answers(answers), weights, strict=True
+    ):
+        loudness = np.array([float(s) for s in block.scales])
+        variances = (deviation * float(block.sensitivity()) ** (1 / norm) / loudness) ** 2
+        nothing = np.zeros((len(part), 0))
+        told = ~block.dominated(part, variances, nothing)
+        if not told.any():
+            told = np.ones_like(told)
+        errors = block.standard_errors(part, variances, nothing) * block.comparisons(part)
+        squares = (errors**2)[told & np.isfinite(errors)]
+        usual = math.sqrt(float(squares.mean())) if len(squares) else 0.0
+        each = weight / max(int(told.sum()), 1) / (usual or 1.0)
+        shared.append(np.where(told, each, 0.0))
+    return shared
+
+
 def block_scales(
-    queries: QuerySet, answers: FloatArray, importances: Sequence[float], norm: Norm
+    queries: QuerySet, answers: FloatArray, importances: Sequence[Importance], norm: Norm
 ) -> list[Fraction]:
     """A scale for each block, the largest about 1; 1 for a block that asks nothing.
 
-    ``answers`` (K,) are the synthetic table's; ``importances`` the measures' weights.
+    ``answers`` (K,) are the synthetic table's; ``importances`` tell how much the squared errors of
+    each block's statistics count (:func:`importances_of`, or one number for all of a block).
     """
     wanted = []
     for block, part, importance in zip(
         queries.blocks, queries.block_answers(answers), importances, strict=True
     ):
-        weight = importance * _unit_variance(block, part, block.scales)
+        weight = _unit_variance(block, part, block.scales, importance)
         wanted.append(_scale(weight, block.sensitivity(), norm))
     scales = _as_fractions(wanted)
     for number in _covered(queries):
@@ -63,14 +112,14 @@ def _covered(queries: QuerySet) -> list[int]:
 def _loss(
     queries: QuerySet,
     answers: FloatArray,
-    importances: Sequence[float],
+    importances: Sequence[Importance],
     scales: Sequence[Fraction],
     norm: Norm,
 ) -> float:
     """Weighted variance of all statistics under noise of the joint bound."""
     asked, _ = loudest(queries, scales)
     weight = sum(
-        importance * _unit_variance(block, part, [asked[k] for k in where.tolist()])
+        _unit_variance(block, part, [asked[k] for k in where.tolist()], importance)
         for block, part, where, importance in zip(
             queries.blocks,
             queries.block_answers(answers),
@@ -87,7 +136,7 @@ def count_scale(
     queries: QuerySet,
     answers: FloatArray,
     scales: Sequence[Fraction],
-    importances: Sequence[float],
+    importances: Sequence[Importance],
     norm: Norm,
 ) -> Fraction:
     """The scale of the noisy row count under add/remove, relative to the blocks' ``scales``.
@@ -101,8 +150,8 @@ def count_scale(
     ):
         shift = block.standard_errors(part, np.zeros(len(part)), _SMALL * part[:, None]) / _SMALL
         compared = shift * block.comparisons(part)
-        weights.append(importance * float(np.nansum(compared**2)))
-        weight = importance * _unit_variance(block, part, block.scales)
+        weights.append(float(np.nansum(importance * compared**2)))
+        weight = _unit_variance(block, part, block.scales, importance)
         reference = _scale(weight, block.sensitivity(), norm)
         own.append(float(scale) / reference if reference > 0 else 0.0)
     # The blocks' scales were rounded and normalised by a common factor; apply it here too.
@@ -113,11 +162,13 @@ def count_scale(
     return max(Fraction(max(1, round(value * 256)), 256), least)
 
 
-def _unit_variance(block: Block, answers: FloatArray, loudness: Sequence[Fraction]) -> float:
-    """W_b before its importance, of errors on scales that can be compared."""
+def _unit_variance(
+    block: Block, answers: FloatArray, loudness: Sequence[Fraction], importance: Importance
+) -> float:
+    """W_b, of errors on scales that can be compared."""
     deviations = _SMALL / np.array([float(s) for s in loudness])
     errors = block.standard_errors(answers, deviations**2, np.zeros((len(answers), 0))) / _SMALL
-    return float(np.nansum((errors * block.comparisons(answers)) ** 2))
+    return float(np.nansum(importance * (errors * block.comparisons(answers)) ** 2))
 
 
 def _scale(weight: float, bound: Fraction, norm: Norm) -> float:

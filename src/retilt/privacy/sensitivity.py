@@ -263,6 +263,15 @@ def _integer_noise(in_units: Fraction) -> tuple[int, float]:
     return factor, float_up(in_units * factor)
 
 
+def unit_deviation(budget: Budget, *, coordinates: int, max_rows: int, rows: int) -> float:
+    """Deviation of an answer's noise for a block of bound 1 (not squared) asked at loudness 1.
+
+    For predictions: the noise that is drawn is :func:`plan_noise`'s.
+    """
+    base, _ = _base_deviation(Fraction(max_rows), budget, coordinates=coordinates)
+    return float(base) * (math.sqrt(2) if norm_of(budget) == 1 else 1.0) / rows
+
+
 def _base_deviation(
     sensitivity: Fraction, budget: Budget, *, coordinates: int
 ) -> tuple[Fraction, Calibration | None]:

@@ -14,7 +14,7 @@ from retilt.measures.base import FloatArray, Norm, Relation, Terms
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
 from retilt.measures.queries import QuerySet
-from retilt.privacy.allocation import block_scales, count_scale
+from retilt.privacy.allocation import block_scales, count_scale, importances_of
 from retilt.privacy.sensitivity import joint_sensitivity, loudest
 from retilt.schema.columns import Categorical, Numeric, Schema
 
@@ -226,3 +226,51 @@ def test_important_small_measures_are_asked_for_themselves() -> None:
     asked, asking = loudest(queries, scales)
     assert asking == {0, 1}
     assert asked[0] == max(asked)
+
+
+# --- what the statistics weigh ---------------------------------------------------------------
+
+
+def test_a_measures_weight_is_spread_over_its_statistics() -> None:
+    queries, answers = setup(2, REPLACE)
+    shared = importances_of(queries, answers, [1.0, 1.0, 4.0], 1e-9, 2)
+    for block, part, own, weight in zip(
+        queries.blocks, queries.block_answers(answers), shared, (1, 1, 4), strict=True
+    ):
+        own = np.asarray(own)
+        assert own.shape == (len(block.statistics),)
+        assert (own == own[0]).all()
+        loudness = np.array([float(s) for s in block.scales])
+        variances = 1e-18 * float(block.sensitivity()) / loudness**2
+        errors = block.standard_errors(part, variances, np.zeros((len(part), 0)))
+        usual = np.sqrt(np.mean((errors * block.comparisons(part)) ** 2))
+        assert own.sum() * usual == pytest.approx(weight)
+
+
+def test_a_statistic_that_drowns_anyway_counts_nothing() -> None:
+    """With noise of a size that leaves some correlations their meaning and others not."""
+    measures = (Moments(("a", "b", "c")), Marginal(("sex",)))
+    queries, answers = setup(2, REPLACE, measures)
+    quiet = answers.copy()
+    quiet[:3] = 0.0
+    quiet[3:6] = (0.0005, 0.3, 0.3)  # the squares: a hardly varies
+    (own, table) = importances_of(queries, quiet, [1.0, 1.0], 1e-4, 2)
+    counted = np.asarray(own) > 0
+    names = queries.blocks[0].statistics
+    assert {n for n, c in zip(names, counted, strict=True) if not c} == {
+        "sd(a)",
+        "corr(a, b)",
+        "corr(a, c)",
+    }
+    assert (np.asarray(table) > 0).all()
+    hopeless, _ = importances_of(queries, quiet, [1.0, 1.0], 1e3, 2)
+    assert (np.asarray(hopeless) > 0).sum() in (3, 6)  # the means, or all of them
+
+
+def test_a_share_keeps_its_part_beside_what_is_noisy() -> None:
+    """Alone it would have all of the budget; beside others no less than a fair part."""
+    queries, answers = setup(2, REPLACE)
+    fair = importances_of(queries, answers, [1.0] * 3, 1e-6, 2)
+    plain = block_scales(queries, answers, [1.0] * 3, 2)
+    chosen = block_scales(queries, answers, fair, 2)
+    assert chosen[2] / chosen[0] > 1.5 * plain[2] / plain[0]
