@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from retilt.evaluation import Evaluation, evaluate
     from retilt.exceptions import BudgetError, LedgerError, RepeatedPlanWarning, RetiltError
     from retilt.fitting import fit
+    from retilt.forecasting import Forecast, forecast
     from retilt.measures.formats import load_workload
     from retilt.measures.workload import (
         Workload,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         regression,
         share,
     )
+    from retilt.outlooks import Outlook, outlook
     from retilt.pipeline import Result, measure, postprocess
     from retilt.planning import plan, top_correlated
     from retilt.privacy.answers import Answers, load_answers
@@ -63,6 +65,10 @@ _HOME = {
     "LedgerError": "exceptions",
     "RepeatedPlanWarning": "exceptions",
     "RetiltError": "exceptions",
+    "Forecast": "forecasting",
+    "forecast": "forecasting",
+    "Outlook": "outlooks",
+    "outlook": "outlooks",
     "Workload": "measures.workload",
     "correlation": "measures.workload",
     "cdf": "measures.workload",
@@ -122,11 +128,13 @@ __all__ = [
     "Categorical",
     "Datetime",
     "Evaluation",
+    "Forecast",
     "Generator",
     "Ledger",
     "LedgerError",
     "Mix",
     "Numeric",
+    "Outlook",
     "Paper",
     "Plan",
     "Published",
@@ -146,6 +154,7 @@ __all__ = [
     "correlation",
     "evaluate",
     "fit",
+    "forecast",
     "function",
     "keep",
     "load_answers",
@@ -158,6 +167,7 @@ __all__ = [
     "means",
     "measure",
     "moments",
+    "outlook",
     "plan",
     "postprocess",
     "quantiles",

@@ -67,6 +67,7 @@ class Sampling(StrEnum):
     """How weights become rows."""
 
     SYSTEMATIC = "systematic"
+    BALANCED = "balanced"
     MULTINOMIAL = "multinomial"
 
 

@@ -22,7 +22,6 @@ from retilt.exceptions import RetiltWarning
 
 if TYPE_CHECKING:
     from retilt.evaluation import Evaluation
-    from retilt.privacy.plan import Plan
     from retilt.tilt import Tilt
 
 MAX_TABLE_ROWS = 40
@@ -248,18 +247,6 @@ def show_notes(terminal: Terminal, notes: Sequence[str]) -> None:
     """Print what the user should know."""
     for note in notes:
         terminal.say(f"Note: {note}")
-
-
-def show_plan(terminal: Terminal, plan: Plan) -> None:
-    """Print what a plan would release and how precisely."""
-    rows = [
-        [str(s["statistic"]), number(s["expected_standard_error"])] for s in plan.statistics_table()
-    ]
-    terminal.table(
-        f"{len(rows)} statistics would be released", ["statistic", "expected standard error"], rows
-    )
-    show_notes(terminal, plan.notes)
-    terminal.say(f"Privacy, once measured: {plan.statement}")
 
 
 def show_added(terminal: Terminal, tilt: Tilt, added: int | None) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from retilt._budget import budget
+from retilt._forecast import PLOT, WHAT_IF, amounts_of, show_forecast, show_outlook
 from retilt._measures import (
     CDF,
     CLIP,
@@ -94,7 +95,6 @@ from retilt._terminal import (
     show_files,
     show_fit,
     show_notes,
-    show_plan,
     spell_out_unknown_letters,
     spoken_warnings,
     support_object,
@@ -360,12 +360,16 @@ def plan(
         Path | None,
         typer.Option("-o", "--out", metavar="plan.json", help="Where to save the plan."),
     ] = None,
+    what_if: WHAT_IF = None,
+    plot: PLOT = None,
     force: FORCE = False,
     output: OUTPUT = Output.TEXT,
     quiet: QUIET = False,
 ) -> int:
     """Say what to measure, at what cost, and how precise it will be. Reads SYNTHETIC only."""
     from retilt.engines.local import open_table
+    from retilt.forecasting import forecast
+    from retilt.outlooks import outlook
     from retilt.planning import plan as make_plan
 
     terminal = _terminal(context, output, quiet)
@@ -387,37 +391,66 @@ def plan(
         workload=workload,
     )
     measures.check_any()
-    files = _check_outputs({"plan": out}, [synthetic, schema, *(workload or ())], force=force)
+    amounts = _what_if(what_if, plot, out, spends=epsilon is not None or rho is not None)
+    files = _check_outputs(
+        {"plan": out, "plot": plot}, [synthetic, schema, *(workload or ())], force=force
+    )
+    options: dict[str, Any] = {
+        "delta": delta,
+        "rows": rows,
+        "unit": unit_of(unit, person, rows_per_person),
+        "generator": generator_of(
+            generator_epsilon, generator_delta, generator_rho, generator_unit
+        ),
+        "schema": schema,
+        "basis": basis.value,
+    }
+    made = seen = expected = None
     with terminal.progress("planning"):
         table = open_table(synthetic)
-        made = make_plan(
-            table,
-            measures.build(table, schema),
-            epsilon=epsilon,
-            delta=delta,
-            rho=rho,
-            rows=rows,
-            unit=unit_of(unit, person, rows_per_person),
-            generator=generator_of(
-                generator_epsilon, generator_delta, generator_rho, generator_unit
-            ),
-            schema=schema,
-            basis=basis.value,
-        )
-        if out is not None:
+        asked = measures.build(table, schema)
+        if amounts is None or epsilon is not None or rho is not None:
+            made = make_plan(table, asked, epsilon=epsilon, rho=rho, **options)
+            seen = outlook(table, made)
+        if amounts is not None:
+            expected = forecast(table, asked, **amounts, **options)
+        if made is not None and out is not None:
             made.save(out, force=force)
-    show_plan(terminal, made)
-    show_files(terminal, files)
-    terminal.result(
-        {
+        if expected is not None and plot is not None:
+            expected.plot(plot, force=force)
+    found: dict[str, Any] = {}
+    if made is not None and seen is not None:
+        show_outlook(terminal, seen)
+        found = {
             "plan": made.to_dict(),
             "privacy": made.privacy,
-            "statistics": made.statistics_table(),
-            "notes": made.notes,
-            "files": files,
+            "statistics": seen.statistics_table(),
+            "costs": seen.costs.to_dict(),
+            "notes": [*made.notes, *seen.notes],
         }
-    )
+    if expected is not None:
+        show_forecast(terminal, expected)
+        found["what_if"] = expected.to_dict()
+    show_files(terminal, files)
+    terminal.result({**found, "files": files})
     return 0
+
+
+def _what_if(
+    text: str | None, plot: Path | None, out: Path | None, *, spends: bool
+) -> dict[str, list[float]] | None:
+    """The budgets of ``--what-if``, and no file that nothing would be written to."""
+    if text is None:
+        if plot is not None:
+            raise InputError("--plot: it draws --what-if; give that, too.")
+        return None
+    if out is not None and not spends:
+        raise InputError("-o: a plan needs its own --epsilon or --rho beside --what-if.")
+    if plot is not None:
+        from retilt.forecasting import check_plot
+
+        check_plot(plot, force=True)  # an existing file is refused with the other outputs
+    return amounts_of(text)
 
 
 @app.command()

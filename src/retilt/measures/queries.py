@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Block, Design, Feature, FloatArray, IntArray, Measure, Terms
 from retilt.measures.partitions import check_names
+
+_Value = TypeVar("_Value", np.float64, np.bool_)
 
 MAX_QUERIES = 100_000
 """Queries, and statistics, of one plan (or of its guards): their answers must fit in a file."""
@@ -97,6 +100,11 @@ class QuerySet:
         every = [s for b in self.blocks for s in b.statistics]
         return tuple(every[i] for i in self._first)
 
+    def joined(self, parts: Sequence[NDArray[_Value]]) -> NDArray[_Value]:
+        """(S,) of each block's values for its own statistics: the first of equal statistics."""
+        values: NDArray[_Value] = np.concatenate(parts)[self._first]
+        return values
+
     def sums(self, encoded: Mapping[Feature, IntArray]) -> list[int]:
         """(K,) exact integer sums over the encoded rows."""
         total: list[int] = []
@@ -137,8 +145,7 @@ class QuerySet:
         parts = [
             b.evaluate(a) for b, a in zip(self.blocks, self.block_answers(answers), strict=True)
         ]
-        values: FloatArray = np.concatenate(parts)[self._first]
-        return values
+        return self.joined(parts)
 
     def standard_errors(
         self, answers: FloatArray, variances: FloatArray, factor: FloatArray
@@ -148,8 +155,7 @@ class QuerySet:
             b.standard_errors(answers[p], variances[p], factor[p])
             for b, p in zip(self.blocks, self.positions, strict=True)
         ]
-        errors: FloatArray = np.concatenate(parts)[self._first]
-        return errors
+        return self.joined(parts)
 
     def dominated(
         self, answers: FloatArray, variances: FloatArray, factor: FloatArray
@@ -159,8 +165,7 @@ class QuerySet:
             b.dominated(answers[p], variances[p], factor[p])
             for b, p in zip(self.blocks, self.positions, strict=True)
         ]
-        drowned: NDArray[np.bool_] = np.concatenate(parts)[self._first]
-        return drowned
+        return self.joined(parts)
 
 
 def gather(measures: Iterable[Measure], terms: Terms) -> QuerySet:

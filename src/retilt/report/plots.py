@@ -69,7 +69,7 @@ _RC: dict[Any, Any] = {
 
 
 @contextmanager
-def _style(key: str) -> Iterator[None]:
+def style(key: str) -> Iterator[None]:
     """Our settings and nobody else's, for as long as a figure is drawn."""
     import matplotlib
 
@@ -79,14 +79,14 @@ def _style(key: str) -> Iterator[None]:
         yield
 
 
-def _figure(wide: float, high: float) -> Figure:
+def blank_figure(wide: float, high: float) -> Figure:
     """An empty figure of so many CSS pixels."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(wide / _PIXELS, high / _PIXELS))
 
 
-def _axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:
+def blank_axes(figure: Figure, left: float, right: float, top: float, bottom: float) -> Axes:
     """Axes with margins in CSS pixels."""
     wide, high = (float(size) * _PIXELS for size in figure.get_size_inches())
     box = (left / wide, bottom / high, 1 - (left + right) / wide, 1 - (top + bottom) / high)
@@ -211,9 +211,9 @@ def heat_map(
     margin = min(longest * _LETTER * size + 8, 0.4 * wide)
     cell = min((wide - margin - 4) / count, 80)
     side = cell * count
-    with _style(key):
-        figure = _figure(margin + side + 4, side + margin + 4)
-        axes = _axes(figure, margin, 4, 4, margin)
+    with style(key):
+        figure = blank_figure(margin + side + 4, side + margin + 4)
+        axes = blank_axes(figure, margin, 4, 4, margin)
         colours, low, high = (DIVERGING, -1.0, 1.0) if largest is None else (SEQUENTIAL, 0, largest)
         colour_map = matplotlib.colormaps[colours].with_extremes(bad=UNDEFINED)
         image = axes.imshow(
@@ -264,9 +264,9 @@ def _values(axes: Axes, matrix: FloatArray, image: Any, points: float) -> None:
 def colour_bar(*, key: str, largest: float | None = None) -> Markup:
     """The scale of heat maps; ``largest`` as there."""
     low, high = (-1.0, 1.0) if largest is None else (0.0, largest)
-    with _style(key):
-        figure = _figure(240, 36)
-        axes = _axes(figure, 16, 16, 2, 18)
+    with style(key):
+        figure = blank_figure(240, 36)
+        axes = blank_axes(figure, 16, 16, 2, 18)
         axes.imshow(
             np.linspace(0, 1, 64)[None, :],
             cmap=DIVERGING if largest is None else SEQUENTIAL,
@@ -327,14 +327,14 @@ def weights_histogram(weights: FloatArray, *, key: str, label: str) -> Markup:
     high = max(float(logarithms.max(initial=0.0)), 0.1) + 0.02
     counts, edges = np.histogram(logarithms, np.linspace(low, high, 41))
     shares, share_of_few = counts / weights.size, float(few.mean())
-    with _style(key):
-        figure = _figure(462, 250)
-        axes = _axes(figure, 44, 14, 8, 42)
+    with style(key):
+        figure = blank_figure(462, 250)
+        axes = blank_axes(figure, 44, 14, 8, 42)
         axes.set_axisbelow(True)
         axes.grid(axis="y")
         axes.stairs(shares, edges, fill=True, color=AFTER)
         axes.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (3, 3)))
-        _log_ticks(axes.xaxis, low, high)
+        set_log_ticks(axes.xaxis, low, high)
         if share_of_few > 0:
             bar = (high - low) / 40
             axes.stairs([share_of_few], [low - 4 * bar, low - bar], fill=True, color=BEFORE)
@@ -350,7 +350,7 @@ def weights_histogram(weights: FloatArray, *, key: str, label: str) -> Markup:
         return _svg(figure, key, label)
 
 
-def _log_ticks(axis: Axis, low: float, high: float) -> None:
+def set_log_ticks(axis: Axis, low: float, high: float) -> None:
     """Ticks in plain digits between two decimal logarithms, which are what is drawn.
 
     Matplotlib's own logarithmic axes label their ticks with mathematics, and overflow early.
@@ -423,9 +423,9 @@ def _path_figure(
     every = np.concatenate([[h for h in column if math.isfinite(h)] for column in heights.values()])
     low, high = (float(every.min()), float(every.max())) if every.size else (0.0, 0.0)
     pad = max(0.06 * (high - low), 0.05)
-    with _style(key):
-        figure = _figure(462, 280)
-        axes = _axes(figure, 52, 14, 26, 44)
+    with style(key):
+        figure = blank_figure(462, 280)
+        axes = blank_axes(figure, 52, 14, 26, 44)
         axes.set_axisbelow(True)
         axes.grid()
         axes.axvline(left - 0.75 * gap, color=GRID, linewidth=2)
@@ -443,7 +443,7 @@ def _path_figure(
         axes.set_ylim(low - pad, high + pad)
         ticks = log_ticks(-right, -left)
         axes.set_xticks([base, *(-math.log10(tick) for tick in ticks)], ["∞", *map(_plain, ticks)])
-        _log_ticks(axes.yaxis, low - pad, high + pad)
+        set_log_ticks(axes.yaxis, low - pad, high + pad)
         axes.set_xlabel("trade-off η, from caution to insistence")
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
         axes.legend(ncols=3, columnspacing=1.2, handlelength=1.8, **place)
