@@ -41,7 +41,7 @@ def test_solve(benchmark: BenchmarkFixture, problem: str, solver: str) -> None:
     assert outcome.weights.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("method", ["systematic", "multinomial"])
+@pytest.mark.parametrize("method", ["systematic", "balanced", "multinomial"])
 def test_sample(benchmark: BenchmarkFixture, method: Method) -> None:
     """Rows from weights."""
     made = case("moments-65")

@@ -1,28 +1,35 @@
-"""Weights to rows: systematic and multinomial sampling, of any size.
+"""Weights to rows: systematic, balanced and multinomial sampling, of any size.
 
 Weights are first put on a fixed grid, so that the last bits, in which engines and chunkings
 differ, hardly ever decide which rows are drawn. From there on systematic sampling is exact
-integer arithmetic.
+integer arithmetic. Balanced sampling is in ``balancing.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from retilt.balancing import decide, fractions
 from retilt.exceptions import InputError
-from retilt.measures.base import FloatArray
+from retilt.measures.base import Design, FloatArray
+from retilt.tilting.combinations import Combinations
+from retilt.tilting.designs import design_rows
 
-Method: TypeAlias = Literal["systematic", "multinomial"]
+Method: TypeAlias = Literal["systematic", "balanced", "multinomial"]
 
 GRID_BITS = 30
 """Weights of mean 1 are whole multiples of 2**-30; 1e8 rows then sum to 2**57 at most."""
 
 _CLASS_BITS = 8
 _KEY_BITS = 62
+
+_BESIDES = 15
+_LESSER = 1e-3
+"""What balanced sampling keeps besides: how many combinations, and how much they count."""
 
 MAX_ROWS = 2**31
 """Most rows that can be drawn: products of two numbers of rows must fit in 63 bits."""
@@ -86,9 +93,9 @@ def check_draw(rows: object, method: object) -> int:
     InputError
         If either is not.
     """
-    if method not in ("systematic", "multinomial"):
+    if method not in get_args(Method):
         raise InputError(
-            f"sampling method: got {method!r}, expected 'systematic' or 'multinomial'."
+            f"sampling method: got {method!r}, expected 'systematic', 'balanced' or 'multinomial'."
         )
     if isinstance(rows, (bool, np.bool_)) or not isinstance(rows, (int, np.integer)):
         raise InputError(f"rows: got {rows!r}, expected a whole number of zero or more.")
@@ -166,6 +173,8 @@ def sample_rows(
     method: Method = "systematic",
     seed: int | np.random.Generator | None = None,
     order: NDArray[np.intp] | None = None,
+    queries: Sequence[Design] = (),
+    others: Sequence[Design] = (),
 ) -> NDArray[np.int64]:
     """Row numbers drawn in proportion to weights, in the table's order.
 
@@ -178,12 +187,19 @@ def sample_rows(
         How many to draw, from zero on; more than N is fine.
     method
         ``"systematic"``: row i is drawn floor or ceil of ``rows * w_i / sum(w)`` times, and that
-        many times on average. ``"multinomial"``: independent draws.
+        many times on average. ``"balanced"``: likewise, and the drawn rows' means of
+        ``queries`` are the weighted ones but for the lot of the last few rows. It adds floats:
+        other processors may draw other rows. ``"multinomial"``: independent draws.
     seed
         The same seed gives the same rows; None differs every time.
     order
-        (N,) permutation that systematic sampling goes by, such as :func:`likeness_order`;
-        None is the table's own.
+        (N,) permutation that systematic and balanced sampling go by, such as
+        :func:`likeness_order`; None is the table's own.
+    queries
+        What balanced sampling keeps, for each of the N rows. Of more than 60 it keeps the 60
+        combinations that vary most.
+    others
+        What it keeps besides where it can, the 15 combinations that vary most.
 
     Returns
     -------
@@ -206,6 +222,8 @@ def sample_rows(
     # The largest first: a sum of the largest floats is infinite.
     values /= values.max()
     grid = _on_grid(values / values.mean())
+    if method == "balanced":
+        return _balanced(grid, count, generator, order, queries, others)
     if method == "systematic":
         if order is None:
             return _systematic(grid, count, generator)
@@ -232,3 +250,33 @@ def _systematic(
     number = np.arange(rows, dtype=np.int64)
     points = number * step + start + (number * step_rest + start_rest) // rows
     return np.searchsorted(ends, points, side="right").astype(np.int64)
+
+
+def _balanced(
+    grid: NDArray[np.int64],
+    rows: int,
+    generator: np.random.Generator,
+    order: NDArray[np.intp] | None,
+    queries: Sequence[Design],
+    others: Sequence[Design],
+) -> NDArray[np.int64]:
+    """Each row as often as it is drawn for sure, and once more by the cube method."""
+    for design in (*queries, *others):
+        if design_rows(design) != grid.size:
+            raise InputError(
+                f"queries: got {design_rows(design)} rows, expected one for each of the "
+                f"{grid.size} weights."
+            )
+    times, chance = fractions(grid, rows)
+    along = np.arange(grid.size) if order is None else order
+    along = along[chance[along] > 0]
+    if along.size:
+        spread = chance * (1 - chance)
+        kept = Combinations.of(queries, spread)
+        besides = Combinations.of(others, spread, _BESIDES)
+
+        def values(places: NDArray[np.intp]) -> FloatArray:
+            return np.hstack([kept(along[places]), _LESSER * besides(along[places])])
+
+        times[along] += decide(chance[along], values, generator).astype(np.int64)
+    return np.repeat(np.arange(grid.size), times).astype(np.int64)

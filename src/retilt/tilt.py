@@ -19,6 +19,7 @@ from retilt.candidates import (
     Candidates,
     base_of,
     encode_guards,
+    guard_designs,
     means_of,
     measured_keys,
     own_part,
@@ -26,16 +27,18 @@ from retilt.candidates import (
 )
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
-from retilt.exceptions import FormatError, InputError
-from retilt.measures.base import FloatArray
+from retilt.exceptions import FormatError, InputError, WorkloadError
+from retilt.measures.base import Design, FloatArray
 from retilt.measures.entries import listed
 from retilt.measures.formats import guards_to_dict
-from retilt.measures.guards import Guards
+from retilt.measures.guards import Everything, Guards
 from retilt.measures.moments import MomentsBlock
 from retilt.privacy.targets import Queries, Targets
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
 from retilt.rescue import Mix, measured_columns, undeclared, widen
+from retilt.resolving import resolve_guards
 from retilt.schema.columns import Boolean, Categorical, Schema
+from retilt.schema.declared import Declared
 from retilt.tables import encode
 from retilt.tilting.points import larger_errors
 from retilt.tilting.restore import restore
@@ -84,6 +87,9 @@ _RESCUE = (
     'Candidate rows with redrawn values reach farther: support="mix" (--support mix) makes them, '
     "at no privacy cost."
 )
+_OTHERS = 100
+"""Columns that were not asked for, beyond which balanced sampling has no eye on them."""
+
 _SMALL = 0.01
 """Share of the rows under which an effective sample size is worth a note."""
 
@@ -232,11 +238,32 @@ class Tilt:
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        """Rows alike in the measured columns next to each other, for systematic sampling."""
+        """Rows alike in the measured columns next to each other, for sampling along them."""
         encoded = encode(self.table, self.answers.queries.features)
         if self.guards is not None:
             encoded |= encode_guards(self.table, self.guards)
         return likeness_order(list(encoded.values()))
+
+    def _designs(self) -> tuple[Design, ...]:
+        """What is measured and what is kept, for every row."""
+        queries = self.answers.queries
+        designs = queries.designs(encode(self.table, queries.features))
+        if self.guards is not None:
+            designs += guard_designs(self.table, self.guards, self.answers)
+        return designs
+
+    def _others(self) -> tuple[Design, ...]:
+        """The values of the columns that were not asked for, where it is known what they are."""
+        queries = self.answers.queries
+        read = {name for feature in queries.features for name in feature.reads}
+        if len(set(self.table.names) - read) > _OTHERS:
+            return ()
+        try:
+            guards, _ = resolve_guards(self.table, [Everything()], Declared(), queries)
+            return () if guards is None else guard_designs(self.table, guards, self.answers)
+        except WorkloadError:
+            # More values than queries can be asked of.
+            return ()
 
     def _measured(self, means: FloatArray) -> FloatArray:
         """The part of the solution's (K,) means that has answers; the guards' come after it."""
@@ -408,8 +435,15 @@ class Tilt:
         wanted = self.own_rows if rows is None else rows
         generator = np.random.default_rng(check_seed(seed))
         method = self.sampling if method is None else method
-        order = self._order if method == "systematic" else None
-        chosen = sample_rows(self.weights, wanted, method=method, seed=generator, order=order)
+        chosen = sample_rows(
+            self.weights,
+            wanted,
+            method=method,
+            seed=generator,
+            order=None if method == "multinomial" else self._order,
+            queries=self._designs() if method == "balanced" else (),
+            others=self._others() if method == "balanced" else (),
+        )
         return generator.permutation(chosen) if shuffle else chosen
 
     def sample(
@@ -428,8 +462,10 @@ class Tilt:
             How many (default: as many as the synthetic table has).
         method
             ``"systematic"``: each row appears floor(n w) or ceil(n w) times, evenly over rows
-            that are alike in the measured columns; ``"multinomial"``: independent draws.
-            Default: systematic, or multinomial if the weights are the paper's method's.
+            that are alike in the measured columns. ``"balanced"``: likewise, and the sample's
+            answers are the weighted ones but for the last few rows; other columns' values are
+            kept where they can be. ``"multinomial"``: independent draws. Default: systematic,
+            or multinomial if the weights are the paper's method's.
         seed
             For reproducible sampling; costs no privacy.
         shuffle

@@ -270,8 +270,9 @@ class TestHalves:
         other = ["sample", cli.private, "t.json", "-o", "other.csv", "--output", "json"]
         assert cli(*other) == 0
         assert any("other rows" in note for note in cli.json()["notes"])
-        assert cli(*more, "--shuffle", "--sampling", "multinomial", "-o", "mixed.csv") == 0
-        assert "7 rows drawn" in cli.out
+        for method in ("multinomial", "balanced"):
+            assert cli(*more, "--shuffle", "--sampling", method, "-o", f"{method}.csv") == 0
+            assert "7 rows drawn" in cli.out
 
     def test_measure_prints_what_it_released(self, cli, halves):
         assert cli("measure", cli.private, halves / "plan.json", "-o", "a.json") == 0

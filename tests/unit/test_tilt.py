@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import retilt as rt
+from retilt.candidates import means_of
 from retilt.exceptions import (
     FormatError,
     InputError,
@@ -21,6 +23,7 @@ from retilt.exceptions import (
     RowCountError,
     WorkloadError,
 )
+from retilt.measures.base import Design, Indicators
 from retilt.resample import sample_rows
 from retilt.testing import insecure_measure
 
@@ -545,6 +548,39 @@ def test_a_systematic_sample_keeps_the_statistics_better() -> None:
     assert off("systematic") < 0.6 * off("multinomial")
 
 
+def test_balanced_samples_keep_answers_and_other_columns() -> None:
+    """To about a row."""
+    codes = np.arange(len(FEW)) % 7
+    frame = FEW.assign(day=[f"d{c}" for c in codes], number=[f"n{i}" for i in range(len(FEW))])
+    tilt = rt.fit(frame, TILT.answers)
+    weights = tilt.weights / len(frame)
+
+    days = [Indicators(codes.astype(np.int32), 7)]
+
+    def off(method: Any) -> list[float]:
+        """Of what was asked, and of the days, in rows."""
+        drawn = [tilt.rows(1000, method=method, seed=seed) for seed in range(3)]
+        shares = [np.bincount(rows, minlength=len(frame)) / 1000 - weights for rows in drawn]
+        kinds: list[Sequence[Design]] = [tilt._designs(), days]
+        return [
+            1000 * float(np.sqrt(np.mean([means_of(kind, s) ** 2 for s in shares])))
+            for kind in kinds
+        ]
+
+    (asked, other), (asked_before, other_before) = off("balanced"), off("systematic")
+    assert asked < min(1, asked_before / 2)
+    assert other < other_before / 2
+
+
+def test_balanced_samples_need_no_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retilt.tilt._OTHERS", 0)
+    frame = FEW.assign(day=1.5)
+    tilt = rt.fit(frame, TILT.answers)
+    assert tilt.rows(70, method="balanced", seed=0).size == 70
+    guarded = rt.fit(FEW, TILT.answers, keep=rt.keep(rt.marginal(["a"])))
+    assert guarded.rows(70, method="balanced", seed=0).size == 70
+
+
 def test_systematic_samples_go_along_likeness() -> None:
     """Neighbours in the drawing are alike in what was measured, whatever the table's order."""
     target, n = TILT.to_frame()["after"][0], 300
@@ -570,7 +606,7 @@ def test_an_empty_sample_keeps_columns_and_types() -> None:
 
 
 def test_seeds() -> None:
-    for method in ("systematic", "multinomial"):
+    for method in ("systematic", "balanced", "multinomial"):
         for shuffle in (False, True):
             options: dict[str, Any] = {"method": method, "shuffle": shuffle}
             first = TILT.rows(500, seed=4, **options)
@@ -591,7 +627,7 @@ def test_seeds() -> None:
         ({"rows": 2**31}, "rows: got"),
         ({"rows": 1.0}, r"rows: got 1\.0"),
         ({"rows": True}, "rows: got True"),
-        ({"method": "balanced"}, "method: got 'balanced'"),
+        ({"method": "cube"}, "method: got 'cube'"),
         ({"seed": 1.5}, r"seed: got 1\.5"),
         ({"seed": "7"}, "seed: got '7'"),
     ],
