@@ -42,6 +42,7 @@ import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import pairwise
@@ -107,6 +108,7 @@ UNITS = tuple(
         "answers",
         "budget",
         "discretisation",
+        "exact",
         "mechanism",
         "plan",
         "sensitivity",
@@ -118,7 +120,12 @@ BOUNDS = (
     "properties/test_sensitivity_all.py",
     "properties/test_mutations.py",
 )
-LEDGER = ("unit/privacy/test_ledger.py", "unit/privacy/test_statement.py", "cli/test_budget.py")
+LEDGER = (
+    "unit/privacy/test_ledger.py",
+    "unit/privacy/test_account_exact.py",
+    "unit/privacy/test_statement.py",
+    "cli/test_budget.py",
+)
 MOMENTS = (*BOUNDS, "unit/measures/test_moments.py", "unit/measures/test_sums.py")
 GROUPS = (*MOMENTS, "properties/test_sensitivity_grouped.py", "unit/measures/test_grouped.py")
 PARTS = (
@@ -137,7 +144,7 @@ TARGETS = (
         (*UNITS, *BOUNDS, "unit/measures/test_queries.py", "unit/test_overflow.py"),
     ),
     Target("retilt.privacy.mechanism", (*UNITS, *BOUNDS)),
-    Target("retilt.privacy.budget", (*UNITS, "properties/test_mutations.py")),
+    Target("retilt.privacy.budget", (*UNITS, *LEDGER, "properties/test_mutations.py")),
     Target("retilt.privacy.unit", (*UNITS, *BOUNDS), but=("*.promise", "*._used")),
     Target("retilt.privacy.allocation", (*UNITS, *BOUNDS)),
     Target(
@@ -386,7 +393,323 @@ class Equivalent:
     reason: str
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "low, high = (-1.0, 1.0)",
+        "*",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "low -= 2",
+        "low -= 3",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "low -= 2",
+        "low -= 1",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "high += 2",
+        "high += 3",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "high += 2",
+        "high += 1",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "excess(low) > 0",
+        "excess(low) >= 0",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "excess(high) < 0",
+        "excess(high) <= 0",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "low, high = (low, middle) if excess(middle) > 0 else (middle, high)",
+        "low, high = (low, middle) if excess(middle) >= 0 else (middle, high)",
+        "Where a search starts and how it steps: it ends at the same root.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "return math.exp(low) * (1 - 1e-12)",
+        "return math.exp(low) * (1 - 2e-12)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "gaussian_distance",
+        "return math.exp(low) * (1 - 1e-12)",
+        "return math.exp(low) * (1 - 5e-13)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "log_delta",
+        "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
+        "difference = larger - smaller + 17 * sys.float_info.epsilon * larger",
+        "A margin for rounding: one unit of sixteen more or less still covers both calls of erfcx.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "log_delta",
+        "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
+        "difference = larger - smaller + 15 * sys.float_info.epsilon * larger",
+        "A margin for rounding: one unit of sixteen more or less still covers both calls of erfcx.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "log_delta",
+        "u < -5",
+        "u <= -5",
+        "Both formulas hold at the boundary; one rounds delta up by 1e-11 of it.",
+    ),
+    Equivalent(
+        "retilt.privacy.accounting",
+        "calibrate_approx",
+        "left < epsilon / 2",
+        "left <= epsilon / 2",
+        "A limit on public figures, chosen for use: what passes it is calibrated as any other.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "sqrt_up",
+        "half = max(0, 62 - bits // 2)",
+        "half = max(1, 62 - bits // 2)",
+        "Digits of the root: it is rounded up whatever their number.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "sqrt_up",
+        "half = max(0, 62 - bits // 2)",
+        "half = max(0, 63 - bits // 2)",
+        "Digits of the root: it is rounded up whatever their number.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "sqrt_up",
+        "half = max(0, 62 - bits // 2)",
+        "half = max(0, 61 - bits // 2)",
+        "Digits of the root: it is rounded up whatever their number.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "loudest",
+        "nothing = Fraction(0)",
+        "nothing = Fraction(1)",
+        "A start that is always overwritten: every query belongs to a block, every draw "
+        "has a place.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "loudest",
+        "by = [0] * queries.size",
+        "by = [1] * queries.size",
+        "A start that is always overwritten: every query belongs to a block, every draw "
+        "has a place.",
+    ),
+    Equivalent(
+        "retilt.privacy.mechanism",
+        "_draw",
+        "noise = [0] * len(scales)",
+        "noise = [1] * len(scales)",
+        "A start that is always overwritten: every query belongs to a block, every draw "
+        "has a place.",
+    ),
+    Equivalent(
+        "retilt.privacy.sensitivity",
+        "_integer_noise",
+        "factor = max(1, math.ceil(LEAST_DEVIATION / in_units))",
+        "factor = max(0, math.ceil(LEAST_DEVIATION / in_units))",
+        "The ceiling of a positive number is at least 1.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "Generator.under",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon <= 700 else math.inf",
+        "From epsilon 691 on the factor times the least delta is past 1, which is "
+        "refused either way.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "Generator.under",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 701 else math.inf",
+        "From epsilon 691 on the factor times the least delta is past 1, which is "
+        "refused either way.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "Generator.under",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 699 else math.inf",
+        "From epsilon 691 on the factor times the least delta is past 1, which is "
+        "refused either way.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "zcdp_to_approx",
+        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
+        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 2e-13)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "zcdp_to_approx",
+        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
+        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 5e-14)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "zcdp_cap",
+        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
+        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 2e-12)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "zcdp_cap",
+        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
+        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 5e-13)",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "Generator.under",
+        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
+        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 2e-13)))",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "Generator.under",
+        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
+        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 5e-14)))",
+        "A margin for rounding: half or twice of it, too, is far above the error and far "
+        "below use.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "rounded_up",
+        "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
+        "last = Decimal(2).scaleb(exact.adjusted() - digits + 1)",
+        "Only the exponent of the pattern counts.",
+    ),
+    Equivalent(
+        "retilt.privacy.budget",
+        "rounded_up",
+        "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
+        "last = Decimal(0).scaleb(exact.adjusted() - digits + 1)",
+        "Only the exponent of the pattern counts.",
+    ),
+    Equivalent(
+        "retilt.privacy.account",
+        "relation_of",
+        "generator = Generator(PureDP(1), neighbours)",
+        "generator = Generator(PureDP(2), neighbours)",
+        "Only the relation is read; the budget stands for any.",
+    ),
+    Equivalent(
+        "retilt.privacy.ledger",
+        "Ledger._transaction",
+        "if database.in_transaction: database.execute('ROLLBACK')",
+        "if not database.in_transaction: database.execute('ROLLBACK')",
+        "The connection is closed next, which rolls back what was not committed.",
+    ),
+    Equivalent(
+        "retilt.privacy.ledger",
+        "Ledger._transaction",
+        "database.execute('ROLLBACK')",
+        "pass",
+        "The connection is closed next, which rolls back what was not committed.",
+    ),
+    Equivalent(
+        "retilt.privacy.ledger",
+        "Ledger.charge",
+        "number = int(cursor.lastrowid or 0)",
+        "number = int(cursor.lastrowid or 1)",
+        "A row that was inserted has a number above 0.",
+    ),
+    Equivalent(
+        "retilt.privacy.ledger",
+        "Charge.answered",
+        "stacklevel=4",
+        "stacklevel=5",
+        "The line of the caller that a warning names.",
+    ),
+    Equivalent(
+        "retilt.privacy.ledger",
+        "Charge.answered",
+        "stacklevel=4",
+        "stacklevel=3",
+        "The line of the caller that a warning names.",
+    ),
+    Equivalent(
+        "retilt.persons",
+        "_SLICE",
+        "_SLICE = 2 ** 18",
+        "*",
+        "How many rows are hashed at a time; the rows chosen are the same.",
+    ),
+    Equivalent(
+        "retilt.persons",
+        "chosen_rows",
+        "slices=1 + len(persons) // _SLICE",
+        "slices=2 + len(persons) // _SLICE",
+        "How many rows are hashed at a time; the rows chosen are the same.",
+    ),
+    Equivalent(
+        "retilt.persons",
+        "chosen_rows",
+        "slices=1 + len(persons) // _SLICE",
+        "slices=1 + len(persons) / _SLICE",
+        "How many rows are hashed at a time; the rows chosen are the same.",
+    ),
+    Equivalent(
+        "retilt.persons",
+        "chosen_rows",
+        "named = pc.fill_null(pc.not_equal(texts, pa.scalar(b'', _BYTES)), False)",
+        "named = pc.not_equal(texts, pa.scalar(b'', _BYTES))",
+        "Null becomes None in NumPy, which does not count as true either.",
+    ),
+    Equivalent(
+        "retilt.persons",
+        "chosen_rows",
+        "many = np.bincount(numbers)[numbers] > max_rows",
+        "many = np.bincount(numbers)[numbers] >= max_rows",
+        "Of a person with exactly the most rows all are chosen either way.",
+    ),
+)
 
 
 # --- mutants -------------------------------------------------------------------------------
@@ -704,7 +1027,7 @@ def all_mutants(targets: Sequence[Target]) -> list[Mutant]:
 # --- a mutant in a living process ----------------------------------------------------------
 
 _CACHED = type(functools.cache(len))
-_PLAIN = (int, float, str, tuple, frozenset, dict, Fraction, types.NoneType)
+_PLAIN = (int, float, str, tuple, frozenset, dict, Fraction, Enum, types.NoneType)
 
 
 def transplant(target: Target, tree: ast.Module) -> int:

@@ -420,7 +420,7 @@ def clamp_note(measure: GroupedMeasure, terms: Terms, stand_in: StandIn) -> str 
             f"{raw.values[most]:.3g} to {clamped.values[most]:.3g}."
         )
     return (
-        f"{measure.kind}: clamped for less noise: {'; '.join(told)}. The measure is about the "
+        f"clamped for less noise in {measure.kind}: {'; '.join(told)}. The measure is about the "
         f"clamped columns.{said} To keep the schema's bounds: clip={{}}, or --clip none."
     )
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import retilt as rt
+from retilt import persons as numbering
 from retilt.engines.local import open_table
 from retilt.exceptions import ColumnTypeError, InputError, WorkloadError
 from retilt.measures.workload import function
@@ -172,6 +173,33 @@ def test_rows_are_chosen_as_if_by_chance() -> None:
     contents = [(int(j == 0),) for _ in range(people) for j in range(10)]
     rare = sum(n for (_, content), n in choose(persons, contents, 1).items() if content == (1,))
     assert abs(rare / people - 0.1) < 4 * (0.1 * 0.9 / people) ** 0.5
+
+
+def test_persons_are_numbered_alike_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sorting, where Arrow's 32-bit numbers would not do, tells the same texts apart."""
+    assert numbering._INDEXED == 2**31 - 1
+    ids, contents = some_rows(200, 30, seed=4)
+    names = [f"p{i}" for i in ids]
+    for texts in (names, ["b", "a", "a", "c"], ["a", "b"], ["a", "a"], ["a"]):
+        numbers = numbering._sorted_numbers(pa.array([t.encode() for t in texts]))
+        pairs = set(zip(texts, numbers.tolist(), strict=True))
+        assert len(pairs) == len({t for t, _ in pairs}) == len({n for _, n in pairs})
+    expected = choose(names, contents, 2)
+    used: list[str] = []
+    for name in ("_numbers", "_sorted_numbers"):
+        real = getattr(numbering, name)
+
+        def noted(texts: pa.Array, name: str = name, real: Any = real) -> Any:
+            used.append(name)
+            return real(texts)
+
+        monkeypatch.setattr(numbering, name, noted)
+    for most in (199, 200, 201):
+        monkeypatch.setattr(numbering, "_INDEXED", most)
+        assert choose(names, contents, 2) == expected
+    assert used == ["_sorted_numbers", "_numbers", "_numbers"]
 
 
 def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,10 @@ def test_the_floor_of_the_effective_sample_size_is_kept() -> None:
 
 
 def test_shared_queries_are_measured_once() -> None:
-    both = make_plan(rt.correlation(["a", "b"]) + rt.moments(["b"]) + rt.marginal(["sex"]))
+    """For a measure that hardly matters nothing is asked louder."""
+    both = make_plan(
+        rt.correlation(["a", "b"]) + rt.moments(["b"], weight=1e-6) + rt.marginal(["sex"])
+    )
     assert both.queries.size == 5 + 4
     assert any("measured once" in note for note in both.notes)
     assert both.noise.sensitivity == make_plan().noise.sensitivity
@@ -356,7 +359,7 @@ def test_the_certificate_would_notice_other_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "code"), [(0.0001, 0), (0.3, 0), (0.6, 0), (0.68, 4), (0.95, 4), (1.0, 4)]
+    ("share", "code"), [(0.0001, 0), (0.3, 0), (0.6, 0), (0.75, 4), (0.95, 4), (1.0, 4)]
 )
 def test_the_users_floor_is_kept_and_told(share: float, code: int) -> None:
     """Stopping at the floor is success exactly where every statistic is met all the same."""

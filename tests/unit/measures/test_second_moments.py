@@ -252,7 +252,7 @@ def entry_of(measure: Moments) -> dict[str, Any]:
 def test_files_say_the_measure(statistics: Any) -> None:
     measure = Moments(("a", "b"), statistics=statistics, weight=2.5, loudness=Fraction(3, 8))
     entry = entry_of(measure)
-    assert set(entry) == {"kind", "weight", "scale", "columns", "order", "loudness"}
+    assert set(entry) == {"kind", "weight", "scale", "columns", "order", "loudness", "clip"}
     assert Moments.from_dict(entry) == measure
 
 
@@ -263,6 +263,12 @@ def test_files_say_the_measure(statistics: Any) -> None:
         {"order": True},
         {"order": 3},
         {"loudness": "1e9"},
+        {"clip": []},
+        {"clip": {"z": [0, 1]}},
+        {"clip": {"a": [1, 0]}},
+        {"clip": {"a": [0, True]}},
+        {"clip": {"a": "01"}},
+        {"clip": {"a": [0, 1, 2]}},
         {"loudness": 0.5},
         {"loudness": "0/1"},
         {"loudness": "9"},

@@ -370,8 +370,8 @@ def asking(columns: list[dict[str, Any]], *measures: dict[str, Any], **changes: 
 
 MANY = [f"c{i}" for i in range(20_000)]
 TWO = [numeric("age"), categorical("sex", ["F", "M"])]
-CORRELATION = {"kind": "correlation", "order": 2, "loudness": "1"}
-GROUPED = {"kind": "means", "where": None, "count_loudness": "1"}
+CORRELATION = {"kind": "correlation", "order": 2, "loudness": "1", "clip": None}
+GROUPED = {"kind": "means", "where": None, "count_loudness": "1", "clip": None}
 SHARE = {"kind": "share", "predicate": "age > 1", "by": [], "edges": {}}
 
 TOO_MUCH: dict[str, tuple[Any, str]] = {
