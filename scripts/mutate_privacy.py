@@ -126,7 +126,13 @@ LEDGER = (
     "unit/privacy/test_statement.py",
     "cli/test_budget.py",
 )
-MOMENTS = (*BOUNDS, "unit/measures/test_moments.py", "unit/measures/test_sums.py")
+MOMENTS = (
+    *BOUNDS,
+    "unit/measures/test_moment_bounds.py",
+    "unit/measures/test_moments.py",
+    "unit/measures/test_second_moments.py",
+    "unit/measures/test_sums.py",
+)
 GROUPS = (*MOMENTS, "properties/test_sensitivity_grouped.py", "unit/measures/test_grouped.py")
 PARTS = (
     *BOUNDS,
@@ -266,7 +272,12 @@ TARGETS = (
     ),
     Target(
         "retilt.measures.grouping",
-        (*GROUPS, "unit/measures/test_workload.py", "unit/privacy/test_hostile_files.py"),
+        (
+            *GROUPS,
+            "unit/test_clamping.py",
+            "unit/measures/test_workload.py",
+            "unit/privacy/test_hostile_files.py",
+        ),
         only=(
             "LEAST_LOUDNESS",
             "GroupedMeasure.__post_init__",
@@ -274,7 +285,9 @@ TARGETS = (
             "GroupedMeasure.columns",
             "GroupedMeasure.grouped",
             "GroupedMeasure.varying",
+            "GroupedMeasure._variable",
             "GroupedMeasure.group_block",
+            "_check_clip",
         ),
     ),
     Target(
