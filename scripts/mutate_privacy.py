@@ -263,7 +263,7 @@ TARGETS = (
                     "_own_units",
                     "scales",
                     "sensitivity",
-                    "_read",
+                    "located",
                     "sums",
                     "_chunk_sums",
                 )
@@ -406,321 +406,247 @@ class Equivalent:
     reason: str
 
 
+def _equivalent(
+    reason: str, places: Mapping[tuple[str, str], Sequence[tuple[str, str]]]
+) -> Iterator[Equivalent]:
+    """Changes of one reason: by module and name, the texts before and after."""
+    for (module, name), changes in places.items():
+        for before, after in changes:
+            yield Equivalent(f"retilt.{module}", name, before, after, reason)
+
+
 EQUIVALENT: tuple[Equivalent, ...] = (
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "low, high = (-1.0, 1.0)",
-        "*",
+    *_equivalent(
         "Where a search starts and how it steps: it ends at the same root.",
+        {
+            ("privacy.accounting", "gaussian_distance"): [
+                ("low, high = (-1.0, 1.0)", "*"),
+                ("low -= 2", "low -= 3"),
+                ("low -= 2", "low -= 1"),
+                ("high += 2", "high += 3"),
+                ("high += 2", "high += 1"),
+                ("excess(low) > 0", "excess(low) >= 0"),
+                ("excess(high) < 0", "excess(high) <= 0"),
+                (
+                    "low, high = (low, middle) if excess(middle) > 0 else (middle, high)",
+                    "low, high = (low, middle) if excess(middle) >= 0 else (middle, high)",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "low -= 2",
-        "low -= 3",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "low -= 2",
-        "low -= 1",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "high += 2",
-        "high += 3",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "high += 2",
-        "high += 1",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "excess(low) > 0",
-        "excess(low) >= 0",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "excess(high) < 0",
-        "excess(high) <= 0",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "low, high = (low, middle) if excess(middle) > 0 else (middle, high)",
-        "low, high = (low, middle) if excess(middle) >= 0 else (middle, high)",
-        "Where a search starts and how it steps: it ends at the same root.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "return math.exp(low) * (1 - 1e-12)",
-        "return math.exp(low) * (1 - 2e-12)",
+    *_equivalent(
         "A margin for rounding: half or twice of it, too, is far above the error and far "
         "below use.",
+        {
+            ("privacy.accounting", "gaussian_distance"): [
+                ("return math.exp(low) * (1 - 1e-12)", "return math.exp(low) * (1 - 2e-12)"),
+                ("return math.exp(low) * (1 - 1e-12)", "return math.exp(low) * (1 - 5e-13)"),
+            ],
+            ("privacy.budget", "zcdp_to_approx"): [
+                (
+                    "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
+                    "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 2e-13)",
+                ),
+                (
+                    "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
+                    "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 5e-14)",
+                ),
+            ],
+            ("privacy.budget", "zcdp_cap"): [
+                (
+                    "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
+                    "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 2e-12)",
+                ),
+                (
+                    "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
+                    "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 5e-13)",
+                ),
+            ],
+            ("privacy.budget", "Generator.under"): [
+                (
+                    "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
+                    "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 2e-13)))",
+                ),
+                (
+                    "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
+                    "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 5e-14)))",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "gaussian_distance",
-        "return math.exp(low) * (1 - 1e-12)",
-        "return math.exp(low) * (1 - 5e-13)",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "log_delta",
-        "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
-        "difference = larger - smaller + 17 * sys.float_info.epsilon * larger",
+    *_equivalent(
         "A margin for rounding: one unit of sixteen more or less still covers both calls of erfcx.",
+        {
+            ("privacy.accounting", "log_delta"): [
+                (
+                    "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
+                    "difference = larger - smaller + 17 * sys.float_info.epsilon * larger",
+                ),
+                (
+                    "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
+                    "difference = larger - smaller + 15 * sys.float_info.epsilon * larger",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "log_delta",
-        "difference = larger - smaller + 16 * sys.float_info.epsilon * larger",
-        "difference = larger - smaller + 15 * sys.float_info.epsilon * larger",
-        "A margin for rounding: one unit of sixteen more or less still covers both calls of erfcx.",
-    ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "log_delta",
-        "u < -5",
-        "u <= -5",
+    *_equivalent(
         "Both formulas hold at the boundary; one rounds delta up by 1e-11 of it.",
+        {
+            ("privacy.accounting", "log_delta"): [
+                ("u < -5", "u <= -5"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.accounting",
-        "calibrate_approx",
-        "left < epsilon / 2",
-        "left <= epsilon / 2",
+    *_equivalent(
         "A limit on public figures, chosen for use: what passes it is calibrated as any other.",
+        {
+            ("privacy.accounting", "calibrate_approx"): [
+                ("left < epsilon / 2", "left <= epsilon / 2"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "sqrt_up",
-        "half = max(0, 62 - bits // 2)",
-        "half = max(1, 62 - bits // 2)",
+    *_equivalent(
         "Digits of the root: it is rounded up whatever their number.",
+        {
+            ("privacy.sensitivity", "sqrt_up"): [
+                ("half = max(0, 62 - bits // 2)", "half = max(1, 62 - bits // 2)"),
+                ("half = max(0, 62 - bits // 2)", "half = max(0, 63 - bits // 2)"),
+                ("half = max(0, 62 - bits // 2)", "half = max(0, 61 - bits // 2)"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "sqrt_up",
-        "half = max(0, 62 - bits // 2)",
-        "half = max(0, 63 - bits // 2)",
-        "Digits of the root: it is rounded up whatever their number.",
-    ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "sqrt_up",
-        "half = max(0, 62 - bits // 2)",
-        "half = max(0, 61 - bits // 2)",
-        "Digits of the root: it is rounded up whatever their number.",
-    ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "loudest",
-        "nothing = Fraction(0)",
-        "nothing = Fraction(1)",
+    *_equivalent(
         "A start that is always overwritten: every query belongs to a block, every draw "
         "has a place.",
+        {
+            ("privacy.sensitivity", "loudest"): [
+                ("nothing = Fraction(0)", "nothing = Fraction(1)"),
+                ("by = [0] * queries.size", "by = [1] * queries.size"),
+            ],
+            ("privacy.mechanism", "_draw"): [
+                ("noise = [0] * len(scales)", "noise = [1] * len(scales)"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "loudest",
-        "by = [0] * queries.size",
-        "by = [1] * queries.size",
-        "A start that is always overwritten: every query belongs to a block, every draw "
-        "has a place.",
-    ),
-    Equivalent(
-        "retilt.privacy.mechanism",
-        "_draw",
-        "noise = [0] * len(scales)",
-        "noise = [1] * len(scales)",
-        "A start that is always overwritten: every query belongs to a block, every draw "
-        "has a place.",
-    ),
-    Equivalent(
-        "retilt.privacy.sensitivity",
-        "_integer_noise",
-        "factor = max(1, math.ceil(LEAST_DEVIATION / in_units))",
-        "factor = max(0, math.ceil(LEAST_DEVIATION / in_units))",
+    *_equivalent(
         "The ceiling of a positive number is at least 1.",
+        {
+            ("privacy.sensitivity", "_integer_noise"): [
+                (
+                    "factor = max(1, math.ceil(LEAST_DEVIATION / in_units))",
+                    "factor = max(0, math.ceil(LEAST_DEVIATION / in_units))",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "Generator.under",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon <= 700 else math.inf",
+    *_equivalent(
         "From epsilon 691 on the factor times the least delta is past 1, which is "
         "refused either way.",
+        {
+            ("privacy.budget", "Generator.under"): [
+                (
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon <= 700 else math.inf",
+                ),
+                (
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 701 else math.inf",
+                ),
+                (
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
+                    "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 699 else math.inf",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "Generator.under",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 701 else math.inf",
-        "From epsilon 691 on the factor times the least delta is past 1, which is "
-        "refused either way.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "Generator.under",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 700 else math.inf",
-        "factor = 1 + math.exp(budget.epsilon) if budget.epsilon < 699 else math.inf",
-        "From epsilon 691 on the factor times the least delta is past 1, which is "
-        "refused either way.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "zcdp_to_approx",
-        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
-        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 2e-13)",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "zcdp_to_approx",
-        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-13)",
-        "return (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 5e-14)",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "zcdp_cap",
-        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
-        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 2e-12)",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "zcdp_cap",
-        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 1e-12)",
-        "(epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 5e-13)",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "Generator.under",
-        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
-        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 2e-13)))",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "Generator.under",
-        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 1e-13)))",
-        "ApproxDP(2 * budget.epsilon, _cap(factor * budget.delta * (1 + 5e-14)))",
-        "A margin for rounding: half or twice of it, too, is far above the error and far "
-        "below use.",
-    ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "rounded_up",
-        "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
-        "last = Decimal(2).scaleb(exact.adjusted() - digits + 1)",
+    *_equivalent(
         "Only the exponent of the pattern counts.",
+        {
+            ("privacy.budget", "rounded_up"): [
+                (
+                    "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
+                    "last = Decimal(2).scaleb(exact.adjusted() - digits + 1)",
+                ),
+                (
+                    "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
+                    "last = Decimal(0).scaleb(exact.adjusted() - digits + 1)",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.budget",
-        "rounded_up",
-        "last = Decimal(1).scaleb(exact.adjusted() - digits + 1)",
-        "last = Decimal(0).scaleb(exact.adjusted() - digits + 1)",
-        "Only the exponent of the pattern counts.",
-    ),
-    Equivalent(
-        "retilt.privacy.account",
-        "relation_of",
-        "generator = Generator(PureDP(1), neighbours)",
-        "generator = Generator(PureDP(2), neighbours)",
+    *_equivalent(
         "Only the relation is read; the budget stands for any.",
+        {
+            ("privacy.account", "relation_of"): [
+                (
+                    "generator = Generator(PureDP(1), neighbours)",
+                    "generator = Generator(PureDP(2), neighbours)",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.ledger",
-        "Ledger._transaction",
-        "if database.in_transaction: database.execute('ROLLBACK')",
-        "if not database.in_transaction: database.execute('ROLLBACK')",
+    *_equivalent(
         "The connection is closed next, which rolls back what was not committed.",
+        {
+            ("privacy.ledger", "Ledger._transaction"): [
+                (
+                    "if database.in_transaction: database.execute('ROLLBACK')",
+                    "if not database.in_transaction: database.execute('ROLLBACK')",
+                ),
+                ("database.execute('ROLLBACK')", "pass"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.ledger",
-        "Ledger._transaction",
-        "database.execute('ROLLBACK')",
-        "pass",
-        "The connection is closed next, which rolls back what was not committed.",
-    ),
-    Equivalent(
-        "retilt.privacy.ledger",
-        "Ledger.charge",
-        "number = int(cursor.lastrowid or 0)",
-        "number = int(cursor.lastrowid or 1)",
+    *_equivalent(
         "A row that was inserted has a number above 0.",
+        {
+            ("privacy.ledger", "Ledger.charge"): [
+                ("number = int(cursor.lastrowid or 0)", "number = int(cursor.lastrowid or 1)"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.ledger",
-        "Charge.answered",
-        "stacklevel=4",
-        "stacklevel=5",
+    *_equivalent(
         "The line of the caller that a warning names.",
+        {
+            ("privacy.ledger", "Charge.answered"): [
+                ("stacklevel=4", "stacklevel=5"),
+                ("stacklevel=4", "stacklevel=3"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.privacy.ledger",
-        "Charge.answered",
-        "stacklevel=4",
-        "stacklevel=3",
-        "The line of the caller that a warning names.",
-    ),
-    Equivalent(
-        "retilt.persons",
-        "_SLICE",
-        "_SLICE = 2 ** 18",
-        "*",
+    *_equivalent(
         "How many rows are hashed at a time; the rows chosen are the same.",
+        {
+            ("persons", "_SLICE"): [
+                ("_SLICE = 2 ** 18", "*"),
+            ],
+            ("persons", "chosen_rows"): [
+                ("slices=1 + len(persons) // _SLICE", "slices=2 + len(persons) // _SLICE"),
+                ("slices=1 + len(persons) // _SLICE", "slices=1 + len(persons) / _SLICE"),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.persons",
-        "chosen_rows",
-        "slices=1 + len(persons) // _SLICE",
-        "slices=2 + len(persons) // _SLICE",
-        "How many rows are hashed at a time; the rows chosen are the same.",
-    ),
-    Equivalent(
-        "retilt.persons",
-        "chosen_rows",
-        "slices=1 + len(persons) // _SLICE",
-        "slices=1 + len(persons) / _SLICE",
-        "How many rows are hashed at a time; the rows chosen are the same.",
-    ),
-    Equivalent(
-        "retilt.persons",
-        "chosen_rows",
-        "named = pc.fill_null(pc.not_equal(texts, pa.scalar(b'', _BYTES)), False)",
-        "named = pc.not_equal(texts, pa.scalar(b'', _BYTES))",
+    *_equivalent(
         "Null becomes None in NumPy, which does not count as true either.",
+        {
+            ("persons", "chosen_rows"): [
+                (
+                    "named = pc.fill_null(pc.not_equal(texts, pa.scalar(b'', _BYTES)), False)",
+                    "named = pc.not_equal(texts, pa.scalar(b'', _BYTES))",
+                ),
+            ],
+        },
     ),
-    Equivalent(
-        "retilt.persons",
-        "chosen_rows",
-        "many = np.bincount(numbers)[numbers] > max_rows",
-        "many = np.bincount(numbers)[numbers] >= max_rows",
+    *_equivalent(
         "Of a person with exactly the most rows all are chosen either way.",
+        {
+            ("persons", "chosen_rows"): [
+                (
+                    "many = np.bincount(numbers)[numbers] > max_rows",
+                    "many = np.bincount(numbers)[numbers] >= max_rows",
+                ),
+            ],
+        },
     ),
 )
 
@@ -1420,7 +1346,7 @@ def run(mutants: list[Mutant], *, jobs: int, kept: dict[str, Any] | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Counts of mutants. What is equivalent can't be caught, and is left out of the score."""
+    """Counts of mutants. The score counts what is explained as not caught."""
 
     mutants: int
     killed: int

@@ -20,7 +20,7 @@ directions, and neither may be relied on:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -38,7 +38,8 @@ from retilt.measures.base import (
     Terms,
 )
 from retilt.measures.grouping import Bounds, GroupedMeasure
-from retilt.measures.queries import QuerySet
+from retilt.measures.queries import QuerySet, means_of_sums
+from retilt.privacy.allocation import variances_alone
 from retilt.privacy.budget import Budget
 from retilt.privacy.sensitivity import unit_deviation
 from retilt.privacy.unit import Unit
@@ -170,7 +171,8 @@ class Clamping:
     measures
         Of the workload: bins fixed, loudness tuned to the schema's bounds.
     shares
-        For each, the factor by which its noise is larger for being asked beside the others.
+        Gives, for each, the factor by which its noise is larger for being asked beside the others.
+        Only called where there is anything to choose.
     terms, budget, unit, rows
         Of the plan.
     stand_in
@@ -178,7 +180,7 @@ class Clamping:
     """
 
     measures: tuple[Measure, ...]
-    shares: tuple[float, ...]
+    shares: Callable[[], Sequence[float]]
     terms: Terms
     budget: Budget
     unit: Unit
@@ -197,6 +199,10 @@ class Clamping:
             for n, m in enumerate(self.measures)
             if isinstance(m, GroupedMeasure) and m.clip is None
         ]
+
+    @cached_property
+    def _shares(self) -> Sequence[float]:
+        return self.shares()
 
     @cached_property
     def _sides(self) -> dict[str, Sides]:
@@ -297,7 +303,9 @@ class Clamping:
             tame = self._answers(
                 block, [self._tamed(f, a) for f, a in zip(block.features, arrays, strict=True)]
             )
-            variances, nothing = self._variances(number, block), np.zeros((len(answers), 0))
+            deviation = self._deviation * self._shares[number]
+            variances = variances_alone(block, deviation, self.terms.norm)
+            nothing = np.zeros((len(answers), 0))
             as_seen, as_tame = (
                 block.standard_errors(a, variances, nothing) for a in (answers, tame)
             )
@@ -308,13 +316,6 @@ class Clamping:
                 comparisons=block.comparisons(answers),
             )
         return self._known[key]
-
-    def _variances(self, number: int, block: Block) -> FloatArray:
-        """(K,) of the noise of a measure's answers beside those of the others."""
-        bound = float(block.sensitivity()) ** (1 / self.terms.norm)
-        loudness = np.array([float(s) for s in block.scales])
-        variances: FloatArray = (self._deviation * self.shares[number] * bound / loudness) ** 2
-        return variances
 
     def _tamed(self, feature: Feature, array: IntArray) -> IntArray:
         """A column without the few values that lie far from the others."""
@@ -380,9 +381,7 @@ class Clamping:
         return [self._encoded[f] for f in block.features]
 
     def _answers(self, block: Block, arrays: Sequence[IntArray]) -> FloatArray:
-        rows = max(len(self._chosen_rows), 1)
-        sums = zip(block.sums(arrays), block.units, strict=True)
-        return np.array([s / u / rows for s, u in sums])
+        return means_of_sums(block.sums(arrays), block.units, len(self._chosen_rows))
 
     def _taken(self, name: str) -> pa.ChunkedArray:
         """A synthetic column's cells in the rows that are looked at."""

@@ -383,13 +383,7 @@ def _narrow(reach: FloatArray, allowed: FloatArray) -> BoolArray:
 
 
 def _grouped(block: GroupedBlock, arrays: Sequence[IntArray]) -> _Reach:
-    d = len(block.variables)
-    front, values = arrays[:-d], arrays[-d:]
-    codes = np.zeros(len(values[0]), dtype=np.intp)
-    if block.partition is not None:
-        codes = block.partition.codes(front[: len(block.partition.variables)]).astype(np.intp)
-    if block.condition is not None:
-        codes = np.where(front[-1] == 1, codes, block.cells)
+    codes, values = block.located(arrays)
     return _moments(block.derived, codes, block.groups, values)
 
 

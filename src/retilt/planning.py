@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from retilt.privacy.allocation import (
     block_scales,
     count_scale,
     importances_of,
+    length_of,
 )
 from retilt.privacy.answers import Answers, make_answers
 from retilt.privacy.budget import (
@@ -246,8 +248,8 @@ class _Planner:
         return terms_of(self.schema, self.basis, self.budget, self.unit)
 
     def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
-        resolved = tuple(self._resolve(m) for m in workload.measures)
-        measures = tuple(self._tune(m) for m in self._clamp(resolved, rows))
+        tuned = tuple(self._tune(self._resolve(m)) for m in workload.measures)
+        measures = self._clamp(tuned, rows)
         norm = norm_of(self.budget)
         queries = self._bind(measures)
         answers = self._answers(queries)
@@ -294,16 +296,22 @@ class _Planner:
         """The measures with narrower bounds for columns with far tails, where that helps."""
         if self.basis == "paper" or not self.stand_in.table.rows:
             return measures  # the paper knows the schema's bounds only
-        tuned = tuple(self._tune(m) for m in measures)
-        return Clamping(
-            tuned,
-            self._shares(tuned, rows),
+        chosen = Clamping(
+            measures,
+            partial(self._shares, measures, rows),
             self.terms,
             self.budget,
             self.unit,
             rows,
             self.stand_in,
         ).chosen()
+        # The others are tuned to these bounds already.
+        return tuple(
+            self._tune(new)
+            if new is not old and isinstance(new, GroupedMeasure) and new.clip
+            else new
+            for old, new in zip(measures, chosen, strict=True)
+        )
 
     def _importances(
         self, measures: tuple[Measure, ...], queries: QuerySet, answers: FloatArray, rows: int
@@ -324,10 +332,7 @@ class _Planner:
         importances = self._importances(measures, queries, answers, rows)
         scales = block_scales(queries, answers, importances, norm)
         whole = float(joint_sensitivity(queries, scales, None, norm)) ** (1 / norm)
-        own = (
-            float(s) * float(b.sensitivity()) ** (1 / norm)
-            for s, b in zip(scales, queries.blocks, strict=True)
-        )
+        own = (float(s) * length_of(b, norm) for s, b in zip(scales, queries.blocks, strict=True))
         return tuple(whole / o if o > 0 else 1.0 for o in own)
 
     def _tune(self, measure: Measure) -> Measure:

@@ -320,7 +320,7 @@ class GroupedBlock:
 
     # --- rows -----------------------------------------------------------------------------
 
-    def _read(self, arrays: Sequence[IntArray]) -> tuple[NDArray[np.intp], Sequence[IntArray]]:
+    def located(self, arrays: Sequence[IntArray]) -> tuple[NDArray[np.intp], Sequence[IntArray]]:
         """(rows,) the cell of every row, G for none, and the variables' arrays."""
         d = len(self.variables)
         front, values = arrays[:-d], arrays[-d:]
@@ -333,7 +333,7 @@ class GroupedBlock:
 
     def sums(self, arrays: Sequence[IntArray]) -> list[int]:
         """Exact integer sums of each query's numerator over the rows of ``arrays``."""
-        codes, values = self._read(arrays)
+        codes, values = self.located(arrays)
         total = np.zeros(len(self.keys), dtype=object)  # Python integers: no sum overflows
         for start in range(0, max(len(codes), 1), _CHUNK):  # once even for no rows
             part = slice(start, start + _CHUNK)
@@ -365,7 +365,7 @@ class GroupedBlock:
 
     def design(self, arrays: Sequence[IntArray], keep: NDArray[np.intp]) -> Grouped:
         """The queries ``keep`` of every row."""
-        codes, values = self._read(arrays)
+        codes, values = self.located(arrays)
         d, squares = len(self.variables), np.array(self.derived.squares, dtype=np.intp)
         left, right = self.derived.pairs
         none = np.full(self.cells, -1, dtype=np.intp)
@@ -513,7 +513,7 @@ class GroupedBlock:
 
         Anything within three standard errors counts as reachable; the worst few are named.
         """
-        codes, values = self._read(arrays)
+        codes, values = self.located(arrays)
         rows = np.bincount(codes, minlength=self.cells + 1)[self.groups]
         shares = answers[self.groups]
         error = errors[self.groups]

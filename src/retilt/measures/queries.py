@@ -116,8 +116,7 @@ class QuerySet:
 
     def means(self, encoded: Mapping[Feature, IntArray], rows: int) -> FloatArray:
         """(K,) exact answers of a table: sums over units and rows; zeros for an empty table."""
-        sums = self.sums(encoded)
-        return np.array([s / (u * max(rows, 1)) for s, u in zip(sums, self.units, strict=True)])
+        return means_of_sums(self.sums(encoded), self.units, rows)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -166,6 +165,11 @@ class QuerySet:
             for b, p in zip(self.blocks, self.positions, strict=True)
         ]
         return self.joined(parts)
+
+
+def means_of_sums(sums: Sequence[int], units: Sequence[int], rows: int) -> FloatArray:
+    """(K,) exact answers from sums of numerators: over units and rows; zeros for no rows."""
+    return np.array([s / (u * max(rows, 1)) for s, u in zip(sums, units, strict=True)])
 
 
 def gather(measures: Iterable[Measure], terms: Terms) -> QuerySet:

@@ -64,8 +64,7 @@ def importances_of(
     for block, part, weight in zip(
         queries.blocks, queries.block_answers(answers), weights, strict=True
     ):
-        loudness = np.array([float(s) for s in block.scales])
-        variances = (deviation * float(block.sensitivity()) ** (1 / norm) / loudness) ** 2
+        variances = variances_alone(block, deviation, norm)
         nothing = np.zeros((len(part), 0))
         told = ~block.dominated(part, variances, nothing)
         if not told.any():
@@ -76,6 +75,22 @@ def importances_of(
         each = weight / max(int(told.sum()), 1) / (usual or 1.0)
         shared.append(np.where(told, each, 0.0))
     return shared
+
+
+def variances_alone(block: Block, deviation: float, norm: Norm) -> FloatArray:
+    """(K,) of the noise of a block's answers if it had all of the budget.
+
+    ``deviation`` is that of :func:`retilt.privacy.sensitivity.unit_deviation`.
+    """
+    loudness = np.array([float(s) for s in block.scales])
+    variances: FloatArray = (deviation * length_of(block, norm) / loudness) ** 2
+    return variances
+
+
+def length_of(block: Block, norm: Norm) -> float:
+    """How far one row moves the scaled block, in the norm itself."""
+    length: float = float(block.sensitivity()) ** (1 / norm)
+    return length
 
 
 def block_scales(
