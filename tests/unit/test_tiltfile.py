@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from editing import edited
 
 import retilt as rt
 from retilt._tiltfile import tilt_content
@@ -25,16 +25,6 @@ def good() -> dict[str, Any]:
         json.dumps(rt.fit(TABLE, rt.measure(TABLE, made)).to_dict())
     )
     return content
-
-
-def edited(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    copied = copy.deepcopy(content)
-    at: Any = copied
-    *steps, last = [int(p) if p.isdigit() else p for p in path.split(".")]
-    for step in steps:
-        at = at[step]
-    at[last] = value
-    return copied
 
 
 def test_the_good_one_is_good(good: dict[str, Any], tmp_path: Path) -> None:

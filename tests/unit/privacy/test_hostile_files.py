@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from editing import edited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,17 +55,6 @@ def made_relation(unit: str) -> Any:
 GOOD = {u: good_plan(u) for u in ("replace-one", "add-remove")}
 PLAN = GOOD["replace-one"]
 ANSWERS = json.loads(json.dumps(rt.measure(TABLE, plan_from_dict(PLAN)).to_dict()))
-
-
-def edited(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one value changed; ``path`` is dotted, with numbers for places in lists."""
-    copied = copy.deepcopy(content)
-    at: Any = copied
-    *steps, last = [int(p) if p.isdigit() else p for p in path.split(".")]
-    for step in steps:
-        at = at[step]
-    at[last] = value
-    return copied
 
 
 def use(content: dict[str, Any]) -> None:

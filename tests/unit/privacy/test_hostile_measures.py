@@ -6,7 +6,6 @@ sensitivity of whatever it asks is held to by brute force here.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import math
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from editing import edited
 
 import retilt as rt
 from retilt import cli
@@ -70,17 +70,6 @@ def made(unit: Any = "replace-one", **options: Any) -> dict[str, Any]:
 
 PLAN = made()
 PRIVATE = TABLE.append_column("who", pa.array(["p", "q", "p", "r", "s", "", "t", "q"]))
-
-
-def edited(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one value changed; ``path`` is dotted, with numbers for places in lists."""
-    copied = copy.deepcopy(content)
-    at: Any = copied
-    *steps, last = [int(p) if p.isdigit() else p for p in path.split(".")]
-    for step in steps:
-        at = at[step]
-    at[last] = value
-    return copied
 
 
 def refused(content: Any, action: Callable[[Any], object] = plan_from_dict) -> str:
