@@ -12,7 +12,7 @@ The problems
     noise of epsilon 1, moved to the nearest ones that weights of the rows can give
     (``retilt.tilting.denoise``), since the peers have no answer to answers out of reach.
 
-    * ``retilt``: ``fit_at(problem, 0)``, one fit to the exact answers;
+    * ``retilt``: ``fit_at(problem, 0, gap=1e-9)``, one fit to the exact answers;
     * ``retilt-path``: what a user runs, ``retilt.fit(table, answers)`` with the noisy answers as
       they are: encoding, some twenty fits along the path of trade-offs, the choice, the finish.
       It solves *another*, noise-aware problem, so its residual is not meant to be zero;

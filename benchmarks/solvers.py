@@ -21,6 +21,9 @@ from retilt.tilting import Problem, fit_at
 from retilt.tilting.denoise import Denoiser, denoise
 from retilt.tilting.paper import Paper, fit_paper
 
+_GAP = 1e-9
+"""Nats to which our own solver goes."""
+
 _PRECISION = 1e-6
 """Largest distance from an answer at which peers stop: for ebal in the query's own units, for
 L-BFGS-B in those of its spread. It gives them gaps below 1e-9 with something to spare."""
@@ -66,9 +69,9 @@ def _reachable(case: Case) -> Problem:
 
 
 def retilt(case: Case) -> Outcome:
-    """One fit at trade-off 0."""
+    """One fit at trade-off 0, to a gap of 1e-9 nats."""
     problem = _reachable(case)
-    solution = fit_at(problem, 0.0)
+    solution = fit_at(problem, 0.0, gap=_GAP)
     return Outcome(problem, solution.weights, solution.multipliers)
 
 

@@ -74,8 +74,8 @@ class Rows:
         (n,) their base weights, sum 1.
     groups
         (n,) number of the merged row that each belongs to, or None if none was merged.
-    merged
-        (rows,) base weights of the merged rows.
+    merged, log_merged
+        (rows,) base weights of the merged rows, and their logarithms.
     spread
         (rows,) sum of the squared shares of a merged row's members (1 for a single row).
     varying
@@ -88,6 +88,7 @@ class Rows:
     base: FloatArray
     groups: Positions | None
     merged: FloatArray
+    log_merged: FloatArray
     spread: FloatArray
     varying: Mask
     constants: FloatArray
@@ -120,7 +121,18 @@ class Rows:
         varying = np.concatenate([part[0] for part in parts])
         constants = np.concatenate([part[1] for part in parts])
         products, cells = layout(designs, [part[0] for part in parts])
-        return cls(support, base, groups, merged, spread, varying, constants, products, cells)
+        return cls(
+            support,
+            base,
+            groups,
+            merged,
+            np.log(merged),
+            spread,
+            varying,
+            constants,
+            products,
+            cells,
+        )
 
     @property
     def base_ess(self) -> float:
@@ -133,9 +145,8 @@ class Rows:
         The largest exponent is taken out before exponentiating, so that no multiplier,
         however large, overflows.
         """
-        scores = self.scores(multipliers)
-        np.negative(scores, out=scores)
-        scores += np.log(self.merged)
+        scores = self.scores(-multipliers)
+        scores += self.log_merged
         top = float(scores.max())
         scores -= top
         # exp(-745) is the smallest number; below -700 a row's weight is nothing.
@@ -143,7 +154,8 @@ class Rows:
         weights = np.exp(scores, out=scores)
         total = float(weights.sum())
         weights /= total
-        ess = float(1 / np.sum(weights**2 * self.spread))
+        squares = weights**2 if self.groups is None else weights**2 * self.spread
+        ess = float(1 / np.sum(squares))
         return Fold(top + float(np.log(total)), weights, self.means(weights), ess)
 
     def scores(self, multipliers: FloatArray) -> FloatArray:

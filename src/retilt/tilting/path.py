@@ -34,11 +34,11 @@ from retilt.tilting.points import (
     Walker,
 )
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, Reduced, check_size
+from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, check_size
 from retilt.tilting.sample import sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict
-from retilt.tilting.solvers.choice import Dense, method_for
+from retilt.tilting.solvers.choice import Exact, Method, method_for
 from retilt.tilting.solvers.newton import State
 
 Tell: TypeAlias = Callable[[PathPoint], object]
@@ -46,6 +46,9 @@ Tell: TypeAlias = Callable[[PathPoint], object]
 _FACTOR = 2.0
 _MAX_POINTS = 48
 _MOVES = 4
+
+_NEAR_GAP = 1e-6
+"""Nats to which a sample is solved: its optimum lies farther from that of all rows."""
 
 
 def _ended(stops: list[Stop], queries: int) -> bool:
@@ -236,7 +239,7 @@ def fit_path(
         cut |= best is settled[0] and len(solved) < len(settled) - 1
     final = _descend(full, best)
     status = _status(final, visited, rule, full.reduced.count, cut=cut)
-    solution = _solution(problem, full.reduced, final, visited, insistent, status)
+    solution = _solution(problem, full, final, visited, insistent, status)
     return _from_anchor(original, anchor, solution, aim)
 
 
@@ -287,12 +290,13 @@ def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, c
 
 def _solution(
     problem: Problem,
-    reduced: Reduced,
+    full: Walker,
     final: Stop,
     visited: Sequence[Stop],
     insistent: FloatArray,
     status: Status,
 ) -> Solution:
+    reduced = full.reduced
     weights = reduced.rows.expand(final.state.fold.weights, problem.rows)
     chosen = replace(final.point, chosen=True)
     others = [s.point for s in visited if s.point.eta != chosen.eta or s.point.rows != chosen.rows]
@@ -301,7 +305,7 @@ def _solution(
         multipliers=reduced.lift(final.state.multipliers, chosen.eta),
         weights=weights,
         ess=float(1 / np.sum(weights**2)),
-        before=problem.means(problem.base),
+        before=full.judge.before.copy(),
         after=problem.means(weights),
         insistent=insistent.copy(),
         answers=problem.answers,
@@ -333,8 +337,11 @@ def check_problem(problem: Problem, *, min_ess: float | None = None, dense: bool
     check_size(rows, MAX_DENSE if dense else MAX_VARYING)
 
 
-def fit_at(problem: Problem, eta: float) -> Solution:
+def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
     """Weights at one trade-off, without a path; 0 asks for the answers exactly.
+
+    A long table is solved on a sample of its rows first; from there a few passes over all rows
+    are enough.
 
     Parameters
     ----------
@@ -342,6 +349,8 @@ def fit_at(problem: Problem, eta: float) -> Solution:
         Queries, answers, noise, base weights.
     eta
         Zero or more. At zero the answers must be means of the support's inner points.
+    gap
+        Duality gap to reach, in nats; the default is far below what rounding allows.
 
     Raises
     ------
@@ -355,10 +364,24 @@ def fit_at(problem: Problem, eta: float) -> Solution:
     judge = Judge.of(problem, lambda answers: answers, before, rows, None)
     walker = Walker.of(problem, rows, judge, rows)
     reduced = walker.reduced
-    start = np.zeros(reduced.answers.size)
     # Without noise there is nothing to keep conjugate gradients from running away.
-    method = method_for(reduced) if eta > 0 else Dense()
-    state, verdict = method.solve(reduced, eta, start, FINAL_GAP, FINAL_STEPS)
+    method = method_for(reduced) if eta > 0 else Exact()
+    start = _from_sample(problem, walker, method, eta)
+    state, verdict = method.solve(reduced, eta, start, gap, FINAL_STEPS)
     stop = walker.stop(eta, state, verdict)
     status = Status.CONVERGED if verdict is Verdict.CONVERGED else Status.ITERATION_LIMIT
-    return _solution(problem, walker.reduced, stop, [stop], stop.means, status)
+    return _solution(problem, walker, stop, [stop], stop.means, status)
+
+
+def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> FloatArray:
+    """(V,) where to start on all rows: a sample's optimum if there is one, else no tilt."""
+    whole = full.reduced.rows
+    nothing = np.zeros(full.reduced.answers.size)
+    part = sampled(problem, whole)
+    if part is whole:
+        return nothing
+    near = Walker.of(problem, part, full.judge, whole).reduced
+    state, verdict = method.solve(near, eta, nothing, _NEAR_GAP, FINAL_STEPS)
+    if verdict is not Verdict.CONVERGED:
+        return nothing  # the sample's rows may not reach what all rows do
+    return state.multipliers

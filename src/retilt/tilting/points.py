@@ -194,9 +194,9 @@ class Walker:
         aim: FloatArray | None = None,
     ) -> Walker:
         """For all rows, or for a sample of them with its answers shifted."""
-        shift = judge.before[rows.varying] - rows.means(rows.merged)
-        if rows is whole:
-            shift[:] = 0
+        shift = np.zeros(int(np.count_nonzero(rows.varying)))
+        if rows is not whole:
+            shift = judge.before[rows.varying] - rows.means(rows.merged)
         answers = problem.answers.copy()
         answers[rows.varying] -= shift
         released = reduce(problem, rows, answers)

@@ -430,6 +430,43 @@ def test_a_sample_of_a_long_table_leads_to_the_same_weights(long_table, monkeypa
     np.testing.assert_allclose(solution.insistent, whole.insistent, atol=1e-3)
 
 
+@pytest.mark.parametrize("eta", [0.0, 2.0])
+def test_one_trade_off_of_a_long_table_starts_at_a_samples(eta, monkeypatch):
+    rng = np.random.default_rng(3)
+    values = np.clip(rng.normal(0.5, 0.2, (60_000, 3)), 0, 1)
+    task = Problem((linear(values),), [0.55, 0.45, 0.5], Covariance([1e-6] * 3), np.ones(60_000))
+    sizes = []
+    honest = Rows.fold
+
+    def counted(self, multipliers):
+        sizes.append(self.merged.size)
+        return honest(self, multipliers)
+
+    monkeypatch.setattr(Rows, "fold", counted)
+    found = fit_at(task, eta)
+    assert found.status is Status.CONVERGED
+    assert found.gap() < 1e-12
+    started = len([s for s in sizes if s == 60_000])
+    sizes.clear()
+    monkeypatch.setattr(path, "sampled", lambda problem, whole: whole)
+    plain = fit_at(task, eta)
+    assert {*sizes} == {60_000}
+    assert started <= len(sizes)
+    np.testing.assert_allclose(found.weights, plain.weights, rtol=1e-9)
+    loose = fit_at(task, eta, gap=1e-4)
+    assert found.gap() <= loose.gap() < 1e-3
+
+
+def test_a_sample_that_can_not_reach_the_answers_is_no_start():
+    """One row in a thousand carries the answer: hardly a sample has enough of them."""
+    values = np.zeros((60_000, 1))
+    values[::1000] = np.linspace(0.9, 1.0, 60)[:, None]
+    task = Problem((linear(values),), [0.999], Covariance([1e-6]), np.ones(60_000))
+    found = fit_at(task, 0.0)
+    assert found.status is Status.CONVERGED
+    np.testing.assert_allclose(found.after, [0.999], atol=1e-9)
+
+
 def test_a_long_table_keeps_its_floor(long_table):
     solution = fit_path(long_table, same, min_ess=58_500)
     check(solution)

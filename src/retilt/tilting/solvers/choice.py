@@ -58,6 +58,16 @@ class Dense:
         return lambda x: np.asarray(hessian @ x, dtype=np.float64)
 
 
+class Exact(Dense):
+    """Newton for answers that are to be met exactly, where no trace is asked for."""
+
+    def solve(
+        self, reduced: Reduced, eta: float, start: State | FloatArray, gap: float, limit: int
+    ) -> tuple[State, Verdict]:
+        """See :class:`Method`."""
+        return drive(Newton(gap), reduced, eta, start, limit=limit)
+
+
 class Wide:
     """Newton by conjugate gradients, never with a matrix."""
 

@@ -18,6 +18,7 @@ from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.search import halved
 
 _PACE = 0.1
+_SHORT = 0.01
 QUADRATIC = 1e-8
 """Below this decrement Newton converges quadratically unless rounding stops it."""
 
@@ -180,7 +181,7 @@ class Newton:
             trial,
             hessian=state.hessian,
             system=system,
-            pace=gap / state.gap if length == 1.0 and 0 < state.gap < np.inf else np.inf,
+            pace=_pace(state, gap, decrement) if length == 1.0 else np.inf,
             gap=gap,
             decrement=decrement,
             stuck=slow and state.fresh,
@@ -200,6 +201,17 @@ def with_hessian(reduced: Reduced, state: State) -> State:
     if state.fresh:
         return state
     return replace(state, hessian=reduced.rows.covariance(state.fold), system=None, fresh=True)
+
+
+def _pace(state: State, gap: float, decrement: float) -> float:
+    """What a full step left of the gap.
+
+    Without noise the first step has no gap to compare with. A fresh Hessian is then trusted once
+    more where the step was so short that it can't have changed much.
+    """
+    if 0 < state.gap < np.inf:
+        return gap / state.gap
+    return 0.0 if state.fresh and decrement < _SHORT else np.inf
 
 
 def _unmoved(state: State, decrement: float) -> State:
