@@ -10,6 +10,7 @@ the same again; they are not private.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,10 @@ def compare(file: str, runs: int, data: Path) -> dict[str, list[float]]:
             base=np.ones(len(synthetic)),
         )
         plain = fit_path(problem, queries.evaluate)
-        ours = fit_path(problem, queries.evaluate, errors=answers.errors_at)
+        errors = partial(
+            queries.standard_errors, variances=answers.variances, factor=answers.common_noise
+        )
+        ours = fit_path(problem, queries.evaluate, errors=errors)
         before = distance(ours.before)
         after = {
             "risk only": distance(plain.after),

@@ -74,7 +74,7 @@ def main() -> None:
         case = Case.of("adult", path, options.data)
         plan = rt.plan(
             case.synthetic,
-            rt.correlation(case.columns),
+            rt.correlation(case.columns, clip={}),
             epsilon=options.epsilon,
             rows=len(case.real),
             schema=case.declared,

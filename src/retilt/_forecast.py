@@ -52,8 +52,9 @@ def show_outlook(terminal: Terminal, outlook: Outlook) -> None:
     """Print what a plan would release, how precisely, and what stands in the way."""
     rows = outlook.statistics_table()
     shown = _worst(rows)
+    some = "" if outlook.plan.choose is None else ", those of the measures that are chosen"
     terminal.table(
-        f"{len(rows):,} statistics would be released",
+        f"{len(rows):,} statistics would be released{some}",
         ["statistic", "synthetic", "expected standard error", "error / |value|", "flags"],
         [_line(row) for row in shown],
     )

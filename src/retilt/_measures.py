@@ -78,11 +78,15 @@ QUERY = Annotated[
 ]
 CDF = Annotated[
     Texts,
-    _option("A:at=25,45,65", "Shares of the rows with a value of at most each of these."),
+    _option(
+        "A:at=25,45,65[:branching=0]", "Shares of the rows with a value of at most each of these."
+    ),
 ]
 QUANTILES = Annotated[
     Texts,
-    _option("A[:at=0.25,0.5,0.75][:bins=50]", "Quantiles, by way of a table of the bins."),
+    _option(
+        "A[:at=0.25,0.5,0.75][:bins=50][:branching=0]", "Quantiles, by way of a table of the bins."
+    ),
 ]
 CORRELATE_WITH = Annotated[
     Texts,
@@ -242,13 +246,16 @@ def _query(text: str) -> Workload:
 def _cdf(text: str) -> Workload:
     from retilt.measures.workload import cdf
 
-    main, options = split_options(text, ("at",))
+    main, options = split_options(text, ("at", "branching"))
     if "at" not in options:
         raise WorkloadError(
             f"--cdf: got {text!r}, expected a column and thresholds, as in age:at=25,45,65."
         )
     at = names_of(options["at"], "--cdf: at")
-    return cdf(_only(main, "--cdf"), [_threshold(t) for t in at])
+    found: dict[str, Any] = {}
+    if "branching" in options:
+        found["branching"] = _whole(options["branching"], "--cdf", "branching")
+    return cdf(_only(main, "--cdf"), [_threshold(t) for t in at], **found)
 
 
 def _threshold(text: str) -> float | str:
@@ -262,13 +269,15 @@ def _threshold(text: str) -> float | str:
 def _quantiles(text: str) -> Workload:
     from retilt.measures.workload import quantiles
 
-    main, options = split_options(text, ("at", "bins"))
+    main, options = split_options(text, ("at", "bins", "branching"))
     found: dict[str, Any] = {}
     if "at" in options:
         at = names_of(options["at"], "--quantiles: at")
         found["probabilities"] = [_number(t, "--quantiles", "at") for t in at]
     if "bins" in options:
         found["bins"] = _whole(options["bins"], "--quantiles", "bins")
+    if "branching" in options:
+        found["branching"] = _whole(options["branching"], "--quantiles", "branching")
     return quantiles(_only(main, "--quantiles"), **found)
 
 

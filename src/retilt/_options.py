@@ -174,6 +174,24 @@ GENERATOR_UNIT = Annotated[
     ),
 ]
 
+SELECT = Annotated[
+    int | None,
+    typer.Option(
+        metavar="M",
+        help="Measure only the M measures (each table of --marginals is one) that SYNTHETIC gets "
+        "most wrong; a part of the budget pays for choosing them.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+SELECT_SHARE = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PART",
+        help="With --select: the part of ε (or ρ) that choosing gets; default 0.2.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+
 LEDGER = Annotated[
     Path | None,
     typer.Option(

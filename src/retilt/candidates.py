@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from retilt.engines.base import Table
 from retilt.exceptions import InputError
 from retilt.measures.base import Design, Feature, FloatArray, IntArray
 from retilt.measures.guards import Guards
+from retilt.measures.queries import designs_of
 from retilt.privacy.answers import Answers
+from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
-from retilt.tilting.designs import design_means, selected_parts
+from retilt.tilting.designs import design_means, ranges, selected_parts
 from retilt.tilting.problem import Covariance, Problem, normalised
 from retilt.tilting.solution import Solution
 
@@ -132,6 +135,26 @@ def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
     """The columns of guards, or a refusal of a table that can't have them."""
     check_table(table, guards.schema, "the synthetic table")
     return encode(table, guards.queries.features)
+
+
+def plan_designs(
+    plan: Plan, encoded: Mapping[Feature, IntArray], table: Table
+) -> tuple[Design, ...]:
+    """The queries that a fit would have, for every row of a table: a plan's and its guards'.
+
+    Where measures are yet to be chosen, those of no choice are more.
+    """
+    guards, queries = plan.guards, plan.queries
+    if plan.choose is None:
+        held = () if guards is None else guard_designs(table, guards, plan)
+        return queries.designs(encoded) + held
+    own = [
+        designs_of(b, [encoded[f] for f in b.features], np.arange(len(b.units)))
+        for b in queries.blocks
+    ]
+    own.sort(key=lambda designs: -sum(int(np.count_nonzero(ranges(d))) for d in designs))
+    held = () if guards is None else guards.queries.designs(encode_guards(table, guards))
+    return (*chain.from_iterable(own[: plan.choose]), *held)
 
 
 def guard_designs(table: Table, guards: Guards, asked: Asked) -> tuple[Design, ...]:

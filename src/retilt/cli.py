@@ -71,6 +71,8 @@ from retilt._options import (
     SAMPLING,
     SCHEMA,
     SEED,
+    SELECT,
+    SELECT_SHARE,
     SHUFFLE,
     SIZE,
     SUPPORT,
@@ -348,6 +350,8 @@ def plan(
     epsilon: EPSILON = None,
     delta: DELTA = None,
     rho: RHO = None,
+    select: SELECT = None,
+    select_share: SELECT_SHARE = None,
     rows: ROWS = None,
     unit: UNIT = Unit.REPLACE,
     person: PERSON = None,
@@ -404,6 +408,8 @@ def plan(
         ),
         "schema": schema,
         "basis": basis.value,
+        "select": select,
+        "select_share": select_share,
     }
     made = seen = expected = None
     with terminal.progress("planning"):
@@ -486,6 +492,8 @@ def measure(
         for s in answers.statistics_table()
     ]
     terminal.table("Released, with noise", ["statistic", "estimate ± s.e."], rows)
+    if answers.plan.selection is not None:
+        terminal.say(answers.plan.selected)
     terminal.say(f"Privacy: {answers.statement}")
     show_files(terminal, files)
     terminal.result(
@@ -493,6 +501,7 @@ def measure(
             "private": answers.private,
             "privacy": answers.privacy,
             "statistics": answers.statistics_table(),
+            "notes": list(answers.notes),
             "files": files,
         }
     )
@@ -633,6 +642,8 @@ def run(
     epsilon: EPSILON = None,
     delta: DELTA = None,
     rho: RHO = None,
+    select: SELECT = None,
+    select_share: SELECT_SHARE = None,
     rows: ROWS = None,
     unit: UNIT = Unit.REPLACE,
     person: PERSON = None,
@@ -723,6 +734,8 @@ def run(
             ledger=ledger,
             dataset=dataset,
             basis=value_of(basis),
+            select=select,
+            select_share=select_share,
             method=method.value,
             base_weights=base_weights,
             min_ess=min_ess,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from retilt.measures.base import Block
 from retilt.measures.grouped import GroupedBlock
+from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition
 from retilt.privacy.plan import Plan
 from retilt.tilting.reduction import MAX_DENSE
@@ -51,17 +52,20 @@ class Costs:
 def costs_of(plan: Plan, *, synthetic_rows: int) -> Costs:
     """What a plan takes with private tables of its ``rows`` and so many synthetic rows."""
     queries = plan.queries
-    features, size = len(queries.features), queries.size
-    touched = [_touched(block) for block in queries.blocks]
-    groups = sum(t**2 for t, b in zip(touched, queries.blocks, strict=True) if _grouped(b))
+    features, size, blocks = len(queries.features), queries.size, queries.blocks
+    if plan.choose is not None:  # the largest choice is fitted
+        blocks = tuple(sorted(blocks, key=lambda b: -len(b.units))[: plan.choose])
+    fitted = min(size, sum(len(b.units) for b in blocks))
+    touched = [_touched(block) for block in blocks]
+    groups = sum(t**2 for t, b in zip(touched, blocks, strict=True) if _grouped(b))
     measure = Cost(
         cpu_seconds=0.01 + 3e-8 * features * plan.rows + 4e-5 * size,
         peak_mib=5 + (40 + 8 * features) * plan.rows / _MIB,
     )
-    dense = min(size, MAX_DENSE) ** 2  # the matrix of a Newton step, as long as there is one
+    dense = min(fitted, MAX_DENSE) ** 2  # the matrix of a Newton step, as long as there is one
     by_row = 8e-7 + 8e-8 * sum(touched) + 6e-8 * groups
     fit = Cost(
-        cpu_seconds=0.12 + by_row * synthetic_rows + 1e-3 * size,
+        cpu_seconds=0.12 + by_row * synthetic_rows + 1e-3 * fitted,
         peak_mib=5 + ((140 + 10 * features) * synthetic_rows + 16 * dense) / _MIB,
     )
     return Costs(measure, fit)
@@ -73,6 +77,8 @@ def _grouped(block: Block) -> bool:
 
 def _touched(block: Block) -> int:
     """How many of a block's queries are not zero on a row."""
+    if isinstance(block, Nested):
+        return block.depth
     if isinstance(block, Partition):
         return 1
     if isinstance(block, GroupedBlock):

@@ -16,7 +16,7 @@ from retilt.candidates import (
     Candidates,
     base_of,
     encode_candidates,
-    guard_designs,
+    plan_designs,
     targets_of,
 )
 from retilt.engines.base import Table
@@ -196,7 +196,9 @@ def _fit_default(
     solution = fit_path(
         problem,
         lambda means: answers.queries.evaluate(means[:count]),
-        errors=lambda means: answers.errors_at(means[:count]),
+        errors=lambda means: answers.queries.standard_errors(
+            means[:count], answers.variances, answers.common_noise
+        ),
         aim=None if denoised is None else denoised.closest,
         min_ess=min_ess,
         on_step=on_step,
@@ -259,9 +261,7 @@ def check_fit(
     if mix is not None:
         wider = widen(table, plan, mix.settled(table.rows, seed), base)
         table, base = wider.table, wider.base
-    designs = plan.queries.designs(encode_candidates(table, plan))
-    if plan.guards is not None:
-        designs += guard_designs(table, plan.guards, plan)
+    designs = plan_designs(plan, encode_candidates(table, plan), table)
     dense = paper is not None or denoise is not None
     check_designs(designs, base, min_ess=min_ess, dense=dense)
 

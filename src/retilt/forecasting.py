@@ -187,7 +187,7 @@ def forecast(
         The budgets: values of epsilon, or of rho (zCDP). One of the two.
     **options
         The other parameters of :func:`retilt.plan`: ``delta``, ``rows``, ``unit``,
-        ``generator``, ``schema``, ``basis``.
+        ``generator``, ``schema``, ``basis``, ``select``, ``select_share``.
 
     Returns
     -------

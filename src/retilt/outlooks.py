@@ -21,6 +21,7 @@ from retilt.costs import Costs, costs_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import InputError
+from retilt.losses import whole_of
 from retilt.measures.base import Block, FloatArray, IntArray, Measure
 from retilt.measures.distributions import CdfBlock, QuantileBlock
 from retilt.measures.entries import listed
@@ -140,7 +141,8 @@ class Outlook:
             yield (
                 "Out of the synthetic rows' reach over most of what the bounds allow: "
                 f"{listed(far, str)}. Should the answer lie there, the fit would fall short of it; "
-                "--support mix (support='mix') adds rows, and narrower bounds rule it out."
+                "--support mix (support='mix') adds rows (plan with --clip none then), and "
+                "narrower bounds rule it out."
             )
         moved = [f"{names[k]}{self._shift(k)}" for k, f in enumerate(self.flags) if CLAMPED in f]
         if moved:
@@ -278,11 +280,10 @@ def _without(
     plan: Plan, measure: Measure, table: Table, schema: Schema, wide: set[str]
 ) -> FloatArray | None:
     """(S_b,) a measure's statistics without any clamp; ``None`` where nothing is clamped."""
-    clip = measure.clip if isinstance(measure, GroupedMeasure) else None
-    if not clip and wide.isdisjoint(measure.columns):
+    whole = whole_of(measure) if isinstance(measure, GroupedMeasure) else measure
+    if whole == measure and wide.isdisjoint(measure.columns):
         return None
-    if isinstance(measure, GroupedMeasure):
-        measure = replace(measure, clip={})
+    measure = whole
     try:
         block = measure.bind(terms_of(schema, plan.basis, plan.budget, plan.unit))
     except InputError:  # bounds that are too wide to compute with
@@ -328,7 +329,7 @@ def _reach_of(block: Block, arrays: Sequence[IntArray]) -> _Reach:
     """What the rows reach of a block's statistics; nothing known where the block is unknown."""
     if isinstance(block, MomentsBlock):
         codes = np.zeros(len(arrays[0]), dtype=np.intp)
-        return _moments(block.derived, codes, np.zeros(1, dtype=np.intp), arrays)
+        return _moments(block.derived, codes, np.zeros(1, dtype=np.intp), _placed(block, arrays))
     if isinstance(block, GroupedBlock):
         return _grouped(block, arrays)
     if isinstance(block, MarginalBlock):
@@ -369,7 +370,8 @@ def _ordered(block: CdfBlock | QuantileBlock, arrays: Sequence[IntArray]) -> _Re
         if not len(places):
             ends.append(np.full((len(block.statistics), 2), np.nan))
             continue
-        at = [block.evaluate(np.eye(1, block.size, places[k])[0]) for k in (0, -1)]
+        one = (np.eye(1, block.size, places[k])[0] for k in (0, -1))
+        at = [block.evaluate(block.summed(shares)) for shares in one]
         ends.append(np.sort(np.stack(at, axis=1), axis=1))
     reach, allowed = ends
     return _Reach(reach, allowed, _narrow(reach, allowed))
@@ -382,6 +384,16 @@ def _narrow(reach: FloatArray, allowed: FloatArray) -> BoolArray:
     return narrow
 
 
+def _placed(block: MomentsBlock, arrays: Sequence[IntArray]) -> Sequence[IntArray | FloatArray]:
+    """The columns' grid values, of rows as they stand in the block's ball if it has one."""
+    ball = block.ball
+    if ball is None:
+        return arrays
+    levels = np.array([c.levels for c in block.columns])
+    placed = ball.place(arrays, levels.tolist()) * levels / np.array(ball.stretch)
+    return list((placed + np.array(ball.centre)).T)
+
+
 def _grouped(block: GroupedBlock, arrays: Sequence[IntArray]) -> _Reach:
     codes, values = block.located(arrays)
     return _moments(block.derived, codes, block.groups, values)
@@ -391,7 +403,7 @@ def _moments(
     derived: SecondMoments,
     codes: NDArray[np.intp],
     groups: NDArray[np.intp],
-    arrays: Sequence[IntArray],
+    arrays: Sequence[IntArray | FloatArray],
 ) -> _Reach:
     """Means between the ends of a group's rows, deviations up to what two of them would give.
 
@@ -401,8 +413,7 @@ def _moments(
     columns = zip(derived.columns, arrays, strict=True)
     ends = np.array([_ends(c, codes, groups, a) for c, a in columns])  # (d, 3, R)
     low, mean, high = ends.transpose(1, 2, 0)  # (R, d) each
-    bounds = np.array([natural_bounds(c) for c in derived.columns])
-    least, most = (np.broadcast_to(bounds[:, end], low.shape) for end in (0, 1))
+    least, most = (np.broadcast_to(derived.bounds[:, end], low.shape) for end in (0, 1))
     reach, allowed = _paired(low, high), _paired(least, most)
     short = _narrow(reach, allowed)
     # An empty group's mean is not known: the middle allows the most.
@@ -446,7 +457,10 @@ def _most_spread(low: FloatArray, mean: FloatArray, high: FloatArray) -> FloatAr
 
 
 def _ends(
-    column: Column, codes: NDArray[np.intp], groups: NDArray[np.intp], array: IntArray
+    column: Column,
+    codes: NDArray[np.intp],
+    groups: NDArray[np.intp],
+    array: IntArray | FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(R,) least value, mean and largest value of each group, in natural units; NaN if empty."""
     cells = int(max(codes.max(initial=0), groups.max(initial=0))) + 1

@@ -26,8 +26,9 @@ from retilt.privacy.account import Account, amount_of_budget
 from retilt.privacy.answers import Answers, make_answers
 from retilt.privacy.budget import LEAST_DELTA, Generator, make_budget
 from retilt.privacy.ledger import Charge, Ledger, open_ledger
-from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace
+from retilt.privacy.mechanism import discrete_gaussian, discrete_laplace, noisy_max
 from retilt.privacy.plan import Plan, load_plan
+from retilt.privacy.selection import Choice, Draw, Selected, choose
 from retilt.privacy.sensitivity import NoisePlan
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resample import Method
@@ -70,11 +71,33 @@ def exact_sums(private: Any, plan: Plan) -> list[int]:
 
     Raises as :func:`fit_for`.
     """
-    return sums_of(fit_for(private, plan), plan)
+    return scaled(sums_of(fit_for(private, plan), plan), plan)
+
+
+def scaled(sums: Sequence[int], plan: Plan) -> list[int]:
+    """Sums times the plan's factors: what noise is added to."""
+    return [s * f for s, f in zip(sums, plan.noise.factors, strict=True)]
+
+
+def draw_highest(scores: Sequence[int], choice: Choice) -> int:
+    """The place of the highest score with noise."""
+    return noisy_max(scores, scale=choice.scale, concentrated=choice.concentrated)
+
+
+def chosen_of(plan: Plan, sums: Sequence[int], draw: Draw = draw_highest) -> tuple[Plan, list[int]]:
+    """The plan of what is measured, and its exact integers, from all the plan's ``sums``.
+
+    Where the plan has measures to choose from, this chooses.
+    """
+    if plan.choose is None or plan.choice is None:
+        return plan, scaled(sums, plan)
+    places = choose(plan.scores(sums), plan.tables, plan.choice, draw)
+    made = plan.chosen(places)
+    return made, scaled(plan.sums_of_chosen(made, sums), made)
 
 
 def sums_of(table: Table, plan: Plan) -> list[int]:
-    """The sums of a table that :func:`fit_for` gave.
+    """(K [+ 1],) sums of a table that :func:`fit_for` gave, before any factor.
 
     Nothing here fails, warns or branches by what the cells hold.
     """
@@ -91,13 +114,29 @@ def sums_of(table: Table, plan: Plan) -> list[int]:
     sums = queries.sums(encoded)
     if plan.counts_rows:
         sums.append(rows)
-    return [s * f for s, f in zip(sums, plan.noise.factors, strict=True)]
+    return sums
 
 
 def noisy(exact: Sequence[int], noise: NoisePlan) -> list[int]:
     """(K [+ 1],) exact integers with a plan's noise on top, drawn anew: what is released."""
     draw = discrete_laplace if noise.norm == 1 else discrete_gaussian
     return [s + z for s, z in zip(exact, draw(noise.scales), strict=True)]
+
+
+def refuse_chosen(plan: Plan) -> None:
+    """Refuse to measure what a measurement has chosen: it knows that these are far off.
+
+    Raises
+    ------
+    InputError
+        The plan is that of answers.
+    """
+    if isinstance(plan.selection, Selected):
+        raise InputError(
+            "plan: its measures were chosen by a measurement, whose answers it belongs to. Fit "
+            "those answers: that costs nothing. To spend more on the same measures, make a plan "
+            "of them with retilt.plan."
+        )
 
 
 def _internal(kind: str) -> InternalError:
@@ -158,7 +197,9 @@ def measure(
             "private table and then the plan (or its file)."
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
-    _ = plan.noise  # whatever is wrong with the plan is found before anything is charged or read
+    refuse_chosen(plan)
+    # Whatever is wrong with the plan is found before anything is charged or read.
+    _ = plan.noise, plan.choice
     plan.check_files()
     if ledger is None:
         if dataset is not None:
@@ -171,15 +212,15 @@ def measure(
 def _measured(private: Any, plan: Plan, charge: Charge | None) -> Answers:
     """Noisy answers; the charge is spent before anything is summed, and noted when answered."""
     table = withheld(lambda: fit_for(private, plan), _internal)
-    noise = plan.noise  # before any code of the user's runs
+    _ = plan.noise, plan.choice  # before any code of the user's runs
     if charge is not None:
         charge.spend()
-    exact = withheld(lambda: sums_of(table, plan), _internal)
-    values = noisy(exact, noise)
+    made, exact = withheld(lambda: chosen_of(plan, sums_of(table, plan)), _internal)
+    values = noisy(exact, made.noise)
     answers = make_answers(
-        plan, values, private=True, ledger=None if charge is None else charge.entry
+        made, values, private=True, ledger=None if charge is None else charge.entry
     )
-    if charge is not None and not plan.has_code:
+    if charge is not None and not made.has_code:
         charge.answered(answers.sha256)
     return answers
 
@@ -219,6 +260,8 @@ def align(
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     basis: Basis | None = None,
+    select: int | None = None,
+    select_share: float | None = None,
     method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
@@ -247,6 +290,9 @@ def align(
         As in :func:`measure`.
     basis
         Defaults to the method's own: the paper's asks in the paper's basis.
+    support
+        As for :func:`fit`. With it the plan keeps the schema's bounds where the workload leaves
+        them open: a table whose rows have to be redrawn doesn't show where the private ones lie.
     on_plan, on_answers, on_step
         Called with the plan before measuring, with the answers right after, and with each
         point of the fit's path.
@@ -269,6 +315,9 @@ def align(
         rows = private.rows  # public under this unit; under the others it must not be used
         if rows == 0:
             raise InputError("the private table has no rows; there is nothing to measure.")
+    mix = support_of(support)
+    if mix is not None and isinstance(workload, Workload):
+        workload = workload.unclamped()  # rows to be redrawn are no witness of what is far
     made = plan(
         table,
         workload,
@@ -280,8 +329,9 @@ def align(
         generator=generator,
         schema=schema,
         basis=basis or ("centred" if method == "default" else "paper"),
+        select=select,
+        select_share=select_share,
     )
-    mix = support_of(support)
     options: dict[str, Any] = {
         "method": method,
         "base_weights": base_weights,
@@ -333,6 +383,8 @@ def postprocess(
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
     basis: Basis | None = None,
+    select: int | None = None,
+    select_share: float | None = None,
     method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
@@ -365,6 +417,8 @@ def postprocess(
         ledger=ledger,
         dataset=dataset,
         basis=basis,
+        select=select,
+        select_share=select_share,
         method=method,
         base_weights=base_weights,
         min_ess=min_ess,

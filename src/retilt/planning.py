@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from retilt.candidates import guard_designs
+from retilt.candidates import plan_designs
 from retilt.clamping import Clamping, clamp_note
+from retilt.clipping import Clipping, clip_note
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.evaluation import correlation_matrix
@@ -39,6 +40,7 @@ from retilt.measures.calls import check_callables
 from retilt.measures.entries import SQL_FIELDS, check_expressions, listed
 from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.moments import MomentsBlock
+from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition, rare
 from retilt.measures.queries import QuerySet, describe_duplicates, gather
 from retilt.measures.workload import Workload
@@ -55,10 +57,24 @@ from retilt.privacy.budget import (
     Budget,
     Generator,
     PureDP,
+    describe,
     make_budget,
 )
 from retilt.privacy.plan import Plan, terms_of, total_under
-from retilt.privacy.sensitivity import joint_sensitivity, norm_of, unit_deviation
+from retilt.privacy.selection import (
+    DEFAULT_SHARE,
+    Selection,
+    budget_of_choice,
+    check_choose,
+    check_share,
+    rest_of,
+)
+from retilt.privacy.sensitivity import (
+    choice_sensitivities,
+    joint_sensitivity,
+    norm_of,
+    unit_deviation,
+)
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resolving import resolve_guards, with_edges
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
@@ -82,6 +98,8 @@ def plan(
     generator: Generator | None = None,
     schema: Any = None,
     basis: Basis = "centred",
+    select: int | None = None,
+    select_share: float | None = None,
 ) -> Plan:
     """Decide what will be measured and how loud, without the private table.
 
@@ -108,6 +126,11 @@ def plan(
         A TOML file, a ``Schema`` or a mapping; what it leaves out is read off ``synthetic``.
     basis
         Of moments: ``"centred"`` (default, quieter) or ``"paper"``.
+    select
+        Measure only so many of the workload's measures: those that the synthetic table gets most
+        wrong, by a choice that part of the budget pays for. Default: measure all.
+    select_share
+        With ``select``: the part of epsilon (or rho) that choosing gets; default 0.2.
 
     Returns
     -------
@@ -144,15 +167,39 @@ def plan(
     require_columns(table, workload.columns, "the synthetic table")
     declared = load_declared(schema)
     resolved = resolve(declared, table, workload.columns)
-    planner = _Planner(_StandIn(table, resolved), budget, unit, basis)
+    selecting = _selecting(select, select_share, budget, workload, table)
+    planner = _Planner(_StandIn(table, resolved), budget, unit, basis, selecting)
     check_callables(workload.measures, resolved, table.cells, table.rows)
     made = planner.plan(workload, rows, generator)
     guards, left_out = resolve_guards(table, workload.guards, declared, made.queries)
     made = replace(made, guards=guards, notes=(*made.notes, *left_out))
     planner.check(made)
-    made = replace(made, notes=(*_odd_notes(declared, table, made), *made.notes))
+    first = made.notes[: made.selection is not None]  # what is chosen is told first
+    odd = _odd_notes(declared, table, made)
+    made = replace(made, notes=(*first, *odd, *made.notes[len(first) :]))
     made.check_files()
     return made
+
+
+def _selecting(
+    select: object, share: object, budget: Budget, workload: Workload, table: Table
+) -> Selection | None:
+    """The choice that was asked for, if any, before there are sums to compare with."""
+    if select is None:
+        if share is not None:
+            raise InputError("select_share: it goes with select, how many measures to choose.")
+        return None
+    if isinstance(select, np.integer):
+        select = int(select)
+    choose = check_choose(select, len(workload.measures))
+    if not table.rows:
+        raise InputError(
+            "select: the synthetic table has no rows, so there is nothing to compare the private "
+            "one with."
+        )
+    part = budget_of_choice(budget, DEFAULT_SHARE if share is None else check_share(share), choose)
+    rest_of(budget, part)  # refuses what leaves nothing
+    return Selection(choose, part, table.rows, ())
 
 
 def _odd_notes(declared: Declared, table: Table, made: Plan) -> Iterator[str]:
@@ -238,6 +285,13 @@ class _Planner:
     budget: Budget
     unit: Unit
     basis: Basis
+    selecting: Selection | None
+
+    @property
+    def measuring(self) -> Budget:
+        """What is left for the noise of the answers."""
+        part = self.selecting
+        return self.budget if part is None else rest_of(self.budget, part.budget)
 
     @property
     def schema(self) -> Schema:
@@ -249,15 +303,20 @@ class _Planner:
 
     def plan(self, workload: Workload, rows: int, generator: Generator | None) -> Plan:
         tuned = tuple(self._tune(self._resolve(m)) for m in workload.measures)
-        measures = self._clamp(tuned, rows)
+        measures = self._narrow(tuned, rows)
         norm = norm_of(self.budget)
         queries = self._bind(measures)
         answers = self._answers(queries)
         importances = self._importances(measures, queries, answers, rows)
-        scales = block_scales(queries, answers, importances, norm)
-        count = None
+        chosen = self.selecting is not None
+        scales = block_scales(queries, answers, importances, norm, alone=chosen)
+        count, selection = None, None
         if self.unit.counts_rows:
-            count = count_scale(queries, answers, scales, importances, norm)
+            part = self.selecting.choose / len(measures) if self.selecting is not None else 1.0
+            count = count_scale(queries, answers, scales, importances, norm, measured=part)
+        if self.selecting is not None:
+            sums = queries.sums(self.stand_in.encode(queries.features))
+            selection = replace(self.selecting, sums=tuple(map(int, sums)))
         draft = Plan(
             unit=self.unit,
             budget=self.budget,
@@ -268,18 +327,18 @@ class _Planner:
             measures=measures,
             scales=tuple(scales),
             count_scale=count,
+            selection=selection,
         )
-        draft = replace(draft, notes=tuple(self._notes(measures, queries)))
+        notes = [*_selection_notes(draft), *self._notes(measures, queries)]
+        draft = replace(draft, notes=tuple(notes))
         return _expected(draft, answers)
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose answers could not be fitted to the synthetic table."""
-        table, guards = self.stand_in.table, plan.guards
+        table = self.stand_in.table
         if not table.rows:
             return
-        designs = plan.queries.designs(self.stand_in.encode(plan.queries.features))
-        if guards is not None:
-            designs += guard_designs(table, guards, plan)
+        designs = plan_designs(plan, self.stand_in.encode(plan.queries.features), table)
         check_designs(designs, np.ones(table.rows))
 
     def _bind(self, measures: tuple[Measure, ...]) -> QuerySet:
@@ -292,33 +351,34 @@ class _Planner:
     def _resolve(self, measure: Measure) -> Measure:
         return with_edges(measure, self.schema, self.stand_in.cells)
 
-    def _clamp(self, measures: tuple[Measure, ...], rows: int) -> tuple[Measure, ...]:
-        """The measures with narrower bounds for columns with far tails, where that helps."""
+    def _narrow(self, measures: tuple[Measure, ...], rows: int) -> tuple[Measure, ...]:
+        """The measures with narrower bounds, and with rows pulled into a ball, where that helps."""
         if self.basis == "paper" or not self.stand_in.table.rows:
             return measures  # the paper knows the schema's bounds only
-        chosen = Clamping(
+        clamping = Clamping.of(
             measures,
             partial(self._shares, measures, rows),
             self.terms,
-            self.budget,
+            self.measuring,
             self.unit,
             rows,
             self.stand_in,
-        ).chosen()
+        )
         # The others are tuned to these bounds already.
-        return tuple(
+        clamped = tuple(
             self._tune(new)
             if new is not old and isinstance(new, GroupedMeasure) and new.clip
             else new
-            for old, new in zip(measures, chosen, strict=True)
+            for old, new in zip(measures, clamping.chosen, strict=True)
         )
+        return Clipping(clamping.losses, clamped).chosen
 
     def _importances(
         self, measures: tuple[Measure, ...], queries: QuerySet, answers: FloatArray, rows: int
     ) -> list[Importance]:
         """How much the squared errors of each measure's statistics count."""
         deviation = unit_deviation(
-            self.budget, coordinates=queries.size, max_rows=self.unit.max_rows, rows=rows
+            self.measuring, coordinates=queries.size, max_rows=self.unit.max_rows, rows=rows
         )
         weights = [m.weight for m in measures]
         return importances_of(queries, answers, weights, deviation, norm_of(self.budget))
@@ -330,8 +390,13 @@ class _Planner:
         queries, norm = self._bind(measures), norm_of(self.budget)
         answers = self._answers(queries)
         importances = self._importances(measures, queries, answers, rows)
-        scales = block_scales(queries, answers, importances, norm)
-        whole = float(joint_sensitivity(queries, scales, None, norm)) ** (1 / norm)
+        if self.selecting is None:
+            scales = block_scales(queries, answers, importances, norm)
+            bound = joint_sensitivity(queries, scales, None, norm)
+        else:
+            scales = block_scales(queries, answers, importances, norm, alone=True)
+            _, bound = choice_sensitivities(queries, scales, None, norm, self.selecting.choose)
+        whole = float(bound) ** (1 / norm)
         own = (float(s) * length_of(b, norm) for s, b in zip(scales, queries.blocks, strict=True))
         return tuple(whole / o if o > 0 else 1.0 for o in own)
 
@@ -341,8 +406,8 @@ class _Planner:
             return measure
         terms = replace(self.terms, basis="centred")
         block = measure.bind(terms)
-        if isinstance(block, MomentsBlock) and self.basis == "paper":
-            return measure  # which has no loudness: the paper asks all alike
+        if isinstance(block, (MomentsBlock, Nested)) and self.basis == "paper":
+            return measure  # which has no loudness, and no coarser bins: the paper asks all alike
         answers = self._answers(QuerySet((block,)))
         tuned: Measure = measure.tuned(terms, answers)
         return tuned
@@ -359,8 +424,8 @@ class _Planner:
             notes.append(f"{name} is measured once: an earlier measure asks it already.")
         for measure in measures:
             if isinstance(measure, GroupedMeasure):
-                said = clamp_note(measure, self.terms, self.stand_in)
-                notes += [] if said is None else [said]
+                said = (clamp_note(measure, self.terms, self.stand_in), clip_note(measure))
+                notes += [text for text in said if text is not None]
         read = [n for n in self.schema.columns if n in self.schema.inferred]
         if read:
             notes.append(
@@ -377,13 +442,27 @@ class _Planner:
         encoded = self.stand_in.encode(queries.features)
         for block in queries.blocks:
             if isinstance(block, Partition):
-                empty = block.sums([encoded[f] for f in block.features]).count(0)
+                counts = block.counts([encoded[f] for f in block.features])
+                empty = int(np.count_nonzero(counts == 0))
                 if empty:
                     names = ", ".join(v.label for v in block.variables)
                     yield (
                         f"table of {names}: {empty} of {block.size} cells hold no synthetic row; "
-                        "no weights can give them a share."
+                        "no weights can give them a share; --support mix (support='mix') adds rows."
                     )
+
+
+def _selection_notes(draft: Plan) -> Iterator[str]:
+    """What will be chosen; always the first note of such a plan."""
+    choice, part = draft.choice, draft.selection
+    if choice is None or part is None:
+        return
+    yield (
+        f"{choice.count:,} of the {len(draft.measures):,} measures will be chosen when the private "
+        f"table is measured: those that the synthetic table gets most wrong. That spends "
+        f"{describe(part.budget)} of the budget, and its noise has a deviation of about "
+        f"{choice.deviation:,.3g} rows. Expected errors are those of a measure if it is chosen."
+    )
 
 
 def _null_notes(measures: tuple[Measure, ...], schema: Schema) -> list[str]:
@@ -430,7 +509,12 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
     """
     guess = guessed(draft, stand_in)
     queries, noise = draft.queries, (guess.variances, guess.common_noise)
-    errors = queries.standard_errors(stand_in, *noise)
+    # Which tables there will be to estimate together is open while they are to be chosen.
+    errors = (
+        guess.errors_at(stand_in)
+        if draft.choose is None
+        else queries.standard_errors(stand_in, *noise)
+    )
     drowned = guess.dominated
     notes = list(draft.notes)
     if drowned.any():
@@ -440,9 +524,13 @@ def _expected(draft: Plan, stand_in: FloatArray) -> Plan:
             "density is too small at this budget. Spend more, or ask for fewer or larger groups."
         )
     deviations = np.sqrt(guess.variances + (guess.common_noise**2).sum(axis=1))
-    for block, where in zip(queries.blocks, queries.positions, strict=True):
-        if isinstance(block, Partition):
-            notes += rare(block, stand_in[where], deviations[where])
+    joint = guess.consistent.share_errors(stand_in) if draft.choose is None else {}
+    for number, (block, where) in enumerate(zip(queries.blocks, queries.positions, strict=True)):
+        if isinstance(block, Nested):
+            own = (guess.variances[where], guess.common_noise[where])
+            notes += rare(block, block.shares(stand_in[where]), block.share_errors(*own))
+        elif isinstance(block, Partition):
+            notes += rare(block, stand_in[where], joint.get(number, deviations[where]))
     expected = tuple(None if np.isnan(e) else float(e) for e in errors)
     return replace(draft, expected=expected, notes=tuple(notes))
 

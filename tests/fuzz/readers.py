@@ -141,12 +141,15 @@ def _plans() -> Iterator[rt.Plan]:
         unit=rt.AddRemoveOnePerson("id", 3),
         generator=rt.Generator(rt.ZCDP(0.5), "add-remove-person"),
     )
+    tables = rt.marginals(["age", "sex", "a, b"], k=2, bins=4)
+    yield rt.plan(TABLE, tables, epsilon=1.0, delta=1e-6, rows=40, select=2)
 
 
 def corpus() -> dict[str, list[bytes]]:
     """Valid files by kind, the same in every run but for the noise."""
     plans = list(_plans())
-    answers = [make_answers(p, [10**6] * len(p.noise.scales), private=True) for p in plans]
+    answered = [p if p.choose is None else p.chosen([0, 2]) for p in plans]
+    answers = [make_answers(p, [10**6] * len(p.noise.scales), private=True) for p in answered]
     answers[0] = rt.measure(TABLE, plans[0])
     loss = {"epsilon": 2.0, "delta": 1e-6}
     entry = LedgerEntry("adult", 3, "sums", cap={"epsilon": 3, "delta": 1e-6}, spent=loss)
@@ -180,7 +183,7 @@ def _json(content: Any) -> bytes:
 def _read_plan(path: Path) -> rt.Plan:
     """As a custodian reads it: up to all that is known before the private table is opened."""
     plan = load_plan(path)
-    _ = plan.noise, plan.privacy
+    _ = plan.noise, plan.choice, plan.privacy
     return plan
 
 

@@ -256,7 +256,7 @@ def run(plan: Plan, table: pa.Table, seed: int, draws: int = DRAWS) -> Run:
         names=names,
         flagged=np.array([[bool(r["flag"]) for r in t] for t in tables]).mean(axis=0),
         predicted=predicted,
-        found=np.array([plan.queries.evaluate(m) for m in means]),
+        found=np.array([exact.consistent.evaluate(m) for m in means]),
     )
 
 
@@ -280,7 +280,7 @@ def shares_divided_by(block: Block, own: Floats, exact: dict[str, float]) -> lis
         cells = group_shares(own, known_total=block.known_total)
         return [*cells.reshape(len(own), -1, 2).sum(axis=2)[:, block.named].T]
     assert isinstance(block, QuantileBlock)
-    cells = group_shares(own, known_total=block.known_total)
+    cells = np.array([block.shares(answers) for answers in own])
     edges = np.array(block.edges[0])
     return [cells[:, np.searchsorted(edges, exact[s], side="right")] for s in block.statistics]
 

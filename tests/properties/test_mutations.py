@@ -162,7 +162,7 @@ def half_the_base(*args: Any, **options: Any) -> Any:
     return (scale / 2 if calibration is None else scale), calibration
 
 
-base_deviation = sensitivity._base_deviation
+base_deviation = sensitivity.base_deviation
 
 
 def far_calibration(*args: Any, **options: Any) -> accounting.Calibration:
@@ -255,7 +255,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "least deviation 100": (sensitivity, "LEAST_DEVIATION", 100, check_wide_budget),
     "least deviation without factor": (plan, "plan_noise", without_factor, check_wide_budget),
-    "laplace base halved": (sensitivity, "_base_deviation", half_the_base, check_all_plans),
+    "laplace base halved": (sensitivity, "base_deviation", half_the_base, check_all_plans),
     "laplace noise halved": (
         mechanism,
         "discrete_laplace",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import itertools
 import json
 import sys
 from datetime import datetime
@@ -264,6 +265,28 @@ def test_a_million_rows_against_one_and_none_under_add_remove(
             frame = tmp_path / f"{len(seen)}.csv"
             pd.DataFrame(columns).to_csv(frame, index=False)
         seen.append(observe(frame, plan))
+    assert_alike(seen)
+
+
+@pytest.mark.parametrize("unit", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(
+    "budget", [{"epsilon": 1.0, "delta": 0}, {"epsilon": 1.0, "delta": 1e-9}, {"rho": 0.1}]
+)
+def test_a_choice_shows_nothing_beside_itself(
+    unit: str, budget: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the choice scripted, for its noise is not: all else must be the same."""
+    places = itertools.cycle([2, 0])
+    monkeypatch.setattr(pipeline, "noisy_max", lambda *_, **__: next(places))
+    tables = workload() + rt.marginals(["town", "sex", "flag"], k=2)
+    plan = rt.plan(synthetic(), tables, rows=3, schema=SCHEMA, unit=unit, select=2, **budget)
+    seen = []
+    others = (HOSTILE[name] for name in ("nan", "beyond huge", "null", "unknown", "out of range"))
+    for row in (ORDINARY, ORDINARY, *others):
+        columns = {n: [ORDINARY[n], row[n], ORDINARY[n]] for n in SCHEMA}
+        seen.append(observe(pa.table(columns), plan))
+    if unit == "add-remove":
+        seen.append(observe(pa.table({n: pa.array([], pa.string()) for n in SCHEMA}), plan))
     assert_alike(seen)
 
 

@@ -21,6 +21,7 @@ from retilt.measures import distributions, moments, partitions, rates
 from retilt.measures.base import Block, Relation, Terms
 from retilt.measures.distributions import Cdf, Quantiles
 from retilt.measures.marginals import Marginal
+from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition
 from retilt.measures.rates import Share
 from retilt.measures.scalars import Query
@@ -43,6 +44,8 @@ MEASURES: dict[str, Any] = {
     "cdf": Cdf("age", (0, 1, 3)),
     "cdf to the end": Cdf("pay", (-50.0, 1.0)),
     "quantiles": Quantiles("age", edges={"age": (1.0, 2.0, 3.0)}),
+    "cdf, two levels": Cdf("age", (0, 1, 3), branching=2),
+    "quantiles, three levels": Quantiles("age", edges={"age": (1.0, 2.0, 3.0, 4.0)}, branching=2),
 }
 ROWS = list(itertools.product((None, 0, 1, 2, 3, 4, 99), (-100.0, 0.5), ("F", "M", "?")))
 
@@ -124,7 +127,9 @@ def test_bounds_are_kept_and_met(name: str, relation: Relation, norm: int, rows:
 @pytest.mark.parametrize("name", MEASURES)
 def test_every_row_is_in_exactly_one_cell(name: str) -> None:
     block = bound(name, REPLACE, 2)
-    if isinstance(block, Partition):
+    if isinstance(block, Nested):
+        assert all(sum(v) == block.depth for v in row_vectors(block))
+    elif isinstance(block, Partition):
         assert all(sum(v) == 1 for v in row_vectors(block))
         assert len(block.keys) == prod(block.shape)
 
@@ -149,6 +154,8 @@ def scaled(function: Callable[..., Any], factor: Fraction) -> Callable[..., Any]
         (partitions, "partition_sensitivity", constant(1)),
         (partitions, "partition_sensitivity", constant(2)),
         (partitions, "partition_sensitivity", constant(4)),
+        (Nested, "sensitivity", Partition.sensitivity),
+        (Nested, "sensitivity", scaled(Nested.sensitivity, Fraction(3, 2))),
         (moments, "centred_sensitivity", scaled(moments.centred_sensitivity, Fraction(99, 100))),
     ],
 )
@@ -203,6 +210,8 @@ ASKED: dict[str, Any] = {
     "quantiles": Quantiles("pay", (0.05, 0.25, 0.5, 0.75, 0.95)),
     "quantiles, 10 bins": Quantiles("pay", (0.1, 0.5, 0.9), bins=10),
     "quantiles of whole numbers": Quantiles("age", (0.25, 0.5, 0.75), bins=20),
+    "cdf, nested": Cdf("age", tuple(range(24, 60, 4)), branching=3),
+    "quantiles, nested": Quantiles("pay", (0.05, 0.25, 0.5, 0.75, 0.95), branching=3),
 }
 
 

@@ -234,7 +234,9 @@ def test_shared_queries_are_measured_once() -> None:
     )
     assert both.queries.size == 5 + 4
     assert any("measured once" in note for note in both.notes)
-    assert both.noise.sensitivity == make_plan().noise.sensitivity
+    # In the box: a ball would be the first measure's alone.
+    box = make_plan(rt.correlation(["a", "b"], clip={}) + rt.marginal(["sex"]))
+    assert both.noise.sensitivity == box.noise.sensitivity
 
 
 def test_names_with_commas_can_be_told_apart() -> None:
@@ -571,7 +573,7 @@ def test_balanced_samples_keep_answers_and_other_columns() -> None:
         ]
 
     (asked, other), (asked_before, other_before) = off("balanced"), off("systematic")
-    assert asked < min(1, asked_before / 2)
+    assert asked < min(1, asked_before / 1.5)
     assert other < other_before / 2
 
 

@@ -117,7 +117,7 @@ class Audit:
 
     @property
     def _allowance(self) -> Allowance:
-        return Allowance.of(self.plan.budget)
+        return Allowance.of(self.plan.measuring)
 
     @property
     def _bound_holds(self) -> bool:
@@ -182,10 +182,21 @@ class Audit:
     def findings(self) -> list[str]:
         """What was tried and what came of it, in words."""
         return [
+            *self._choice_words,
             self._sensitivity_words,
             self._noise_words,
             self._width_words,
             self._verdict_words,
+        ]
+
+    @property
+    def _choice_words(self) -> list[str]:
+        if self.plan.selection is None:
+            return []
+        return [
+            f"Choice: of all choices of {len(self.plan.measures):,} measures the one with the "
+            f"largest sensitivity was tried, at {describe(self.plan.measuring)}, what is left for "
+            "measuring. How measures are chosen was not tried."
         ]
 
     @property
@@ -280,6 +291,11 @@ def audit(
         An option is out of range, or the plan can't be read.
     PrivacyError
         The plan's promise can't be kept at its budget.
+
+    Notes
+    -----
+    Of a plan with ``select`` the choice that has the largest sensitivity is audited, and not how
+    measures are chosen.
     """
     plan = _opened(plan)
     _check("pairs", pairs, 1, _MOST_PAIRS)
@@ -288,7 +304,8 @@ def audit(
     if seed is not None:
         _check("seed", seed, 0, 2**128)
     rng = np.random.default_rng(seed)
-    _ = plan.noise  # a plan that can't be measured is refused for its own reason
+    _ = plan.noise, plan.choice  # one that can't be measured is refused for its own reason
+    plan = plan.loudest_choice()
     metric = Metric(plan)
     inventor = Inventor.of(plan.schema, plan.queries.features, rng)
     found = farthest(plan, inventor, pairs=pairs, rng=rng)

@@ -36,7 +36,7 @@ class Metric:
     @cached_property
     def allowance(self) -> Allowance:
         """What the budget allows, worked out apart from the plan's noise."""
-        return Allowance.of(self.plan.budget)
+        return Allowance.of(self.plan.measuring)
 
     @cached_property
     def steps(self) -> FloatArray:

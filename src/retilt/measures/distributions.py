@@ -2,7 +2,8 @@
 
 Asked as the bins between the thresholds, not as cumulative shares: however many thresholds
 there are, one row then moves two counts by one (L2 sqrt 2), where it would move all of the
-cumulative ones (L2 sqrt m). The sums over bins cost some accuracy back, but never all of it.
+cumulative ones (L2 sqrt m). The sums over bins cost some accuracy back, but never all of it, and
+less with coarser bins above them (:mod:`retilt.measures.nested`).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from retilt.measures.entries import (
     reading,
     short,
 )
+from retilt.measures.nested import Nested, best_branching, check_branching
 from retilt.measures.partitions import (
     TRUSTED,
     Bins,
-    Partition,
     ascending,
     check_all_bins,
     check_cells,
@@ -72,6 +73,9 @@ class Cdf:
         ``date`` or ISO text; kept as ISO text, read as UTC where they name no time zone).
     weight
         Importance, positive.
+    branching
+        How many bins between thresholds are asked as one, too, and so on upwards; 0 for none.
+        ``None`` leaves it to the plan, and is none in one.
 
     Examples
     --------
@@ -82,8 +86,10 @@ class Cdf:
     column: str
     thresholds: tuple[Threshold, ...]
     weight: float = 1.0
+    branching: int | None = None
 
     def __post_init__(self) -> None:
+        check_branching(f"the cdf of {self.column!r}", self.branching)
         given = tuple(map(_threshold, self.thresholds))
         if not 1 <= len(given) <= MAX_THRESHOLDS:
             raise WorkloadError(
@@ -91,6 +97,11 @@ class Cdf:
                 f"{MAX_THRESHOLDS:,}."
             )
         object.__setattr__(self, "thresholds", given)
+
+    def tuned(self, terms: Terms, answers: FloatArray) -> Cdf:
+        """Return it with the branching of the least expected error, which no answer changes."""
+        del answers
+        return replace(self, branching=_branching(self.bind(terms), self.branching))
 
     @property
     def kind(self) -> str:
@@ -115,27 +126,34 @@ class Cdf:
             norm=terms.norm,
             relation=terms.relation,
             known_total=not terms.counted,
+            branching=self.branching or 0,
             thresholds=tuple(map(_spoken, self.thresholds)),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but kind and weight, for JSON."""
-        return {"columns": [self.column], "thresholds": list(self.thresholds)}
+        own = {"columns": [self.column], "thresholds": list(self.thresholds)}
+        return own | _branching_entry(self.branching)
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Cdf:
         """The distribution that :meth:`to_dict` wrote; strict."""
-        with reading("cdf", entry, ("columns", "thresholds")):
+        with reading("cdf", entry, ("columns", "thresholds", *_branching_key(entry))):
             (column,) = read_names(entry, "columns")
-            return cls(column, tuple(entry["thresholds"]), weight=read_weight(entry))
+            return cls(
+                column,
+                tuple(entry["thresholds"]),
+                weight=read_weight(entry),
+                branching=entry.get("branching"),
+            )
 
 
 @dataclass(frozen=True)
-class CdfBlock(Partition):
+class CdfBlock(Nested):
     """A distribution bound to a schema. See :class:`retilt.measures.base.Block`.
 
     The cells are the bins between the thresholds, the bin above all of them (where the last
-    one is below the upper bound) and null.
+    one is below the upper bound) and null; then, with a branching, those of the coarser levels.
 
     Attributes
     ----------
@@ -172,6 +190,8 @@ class CdfBlock(Partition):
         """
         del answers  # linear but for the repair, which only makes the errors smaller
         count = len(self.thresholds)
+        if self.branching:
+            return self.prefix_errors(count, variances, factor)
         below = np.cumsum(variances)[:count]
         along = np.cumsum(factor, axis=0)[:count]
         if self.known_total:
@@ -197,6 +217,7 @@ class CdfBlock(Partition):
         self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Bins without a row whose measured share is over three standard errors above zero."""
+        answers, errors = answers[: self.size], errors[: self.size]
         missed = np.flatnonzero((self.counts(arrays) == 0) & (answers > 3 * errors))
         return [
             f"{self._changed(k)}: measured {answers[k]:.3g} ± {errors[k]:.2g} of all rows with "
@@ -234,6 +255,9 @@ class Quantiles:
         Importance, positive.
     edges
         Inner edges by column, fixed by the plan; ``None`` before that.
+    branching
+        How many bins are asked as one, too, and so on upwards; 0 for none. ``None`` leaves it to
+        the plan, and is none in one.
     """
 
     column: str
@@ -241,8 +265,10 @@ class Quantiles:
     bins: Bins = QUANTILE_BINS
     weight: float = 1.0
     edges: Mapping[str, tuple[float, ...]] | None = None
+    branching: int | None = None
 
     def __post_init__(self) -> None:
+        check_branching(f"the quantiles of {self.column!r}", self.branching)
         asked = tuple(self.probabilities)
         good = 1 <= len(asked) <= MAX_THRESHOLDS and ascending(asked)
         if not good or not 0 < asked[0] <= asked[-1] < 1:
@@ -275,6 +301,11 @@ class Quantiles:
         fixed = tuple(map(float, edges))  # as a plan's file is read, so that its hash is the same
         return replace(self, edges={self.column: fixed}, bins=QUANTILE_BINS)
 
+    def tuned(self, terms: Terms, answers: FloatArray) -> Quantiles:
+        """Return it with the branching of the least expected error, which no answer changes."""
+        del answers
+        return replace(self, branching=_branching(self.bind(terms), self.branching))
+
     def bind(self, terms: Terms) -> QuantileBlock:
         """The block of these quantiles; refused for a column that has none."""
         column = _continuous("quantiles", self.column, terms.schema)
@@ -291,6 +322,7 @@ class Quantiles:
             norm=terms.norm,
             relation=terms.relation,
             known_total=not terms.counted,
+            branching=self.branching or 0,
             probabilities=self.probabilities,
         )
         check_cells(block, f"quantiles of {self.column!r}")
@@ -300,15 +332,22 @@ class Quantiles:
         """Everything but kind and weight, for JSON; bins are told by their edges alone."""
         edges = {name: list(inner) for name, inner in (self.edges or {}).items()}
         chosen = list(self.probabilities)
-        return {"columns": [self.column], "probabilities": chosen, "edges": edges}
+        own = {"columns": [self.column], "probabilities": chosen, "edges": edges}
+        return own | _branching_entry(self.branching)
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Quantiles:
         """The quantiles that :meth:`to_dict` wrote; strict."""
-        with reading("quantiles", entry, ("columns", "probabilities", "edges")):
+        fields = ("columns", "probabilities", "edges", *_branching_key(entry))
+        with reading("quantiles", entry, fields):
             (column,) = read_names(entry, "columns")
-            asked = read_numbers(entry, "probabilities")
-            return cls(column, asked, weight=read_weight(entry), edges=read_edges(entry))
+            return cls(
+                column,
+                read_numbers(entry, "probabilities"),
+                weight=read_weight(entry),
+                edges=read_edges(entry),
+                branching=entry.get("branching"),
+            )
 
 
 class _Curve(NamedTuple):
@@ -336,8 +375,10 @@ class _Curve(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuantileBlock(Partition):
+class QuantileBlock(Nested):
     """Quantiles bound to a schema. See :class:`retilt.measures.base.Block`.
+
+    The cells are the bins and null; then, with a branching, those of the coarser levels.
 
     Attributes
     ----------
@@ -497,6 +538,7 @@ class QuantileBlock(Partition):
         self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Bins without a row whose measured share is over three standard errors above zero."""
+        answers, errors = answers[: self.size], errors[: self.size]
         missed = np.flatnonzero((self.counts(arrays) == 0) & (answers > 3 * errors))
         return [
             f"{self._nearest(answers, k)}: measured {answers[k]:.3g} ± {errors[k]:.2g} of all "
@@ -509,6 +551,26 @@ class QuantileBlock(Partition):
         curve = self._curve(answers)
         bins = np.zeros(1, np.intp) if curve is None else curve.places(np.array(self.probabilities))
         return self.statistics[int(np.argmin(np.abs(bins - k)))]
+
+
+# --- branching ---------------------------------------------------------------------------
+
+
+def _branching(block: Nested, asked: int | None) -> int | None:
+    """As asked for, or else what is best for all sums of bins."""
+    if asked is not None:
+        return asked
+    return best_branching(block.size - 1, block.norm, known_total=block.known_total)
+
+
+def _branching_entry(given: int | None) -> dict[str, int]:
+    """For a plan's file, where bins alone need no saying."""
+    return {} if given is None else {"branching": given}
+
+
+def _branching_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The key that files from before it, and those of bins alone, lack."""
+    return ("branching",) if "branching" in entry else ()
 
 
 # --- thresholds and edges ----------------------------------------------------------------

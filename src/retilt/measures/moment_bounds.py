@@ -22,6 +22,10 @@ def rational_sqrt_down(value: Fraction) -> Fraction:
     return Fraction(isqrt(floor(value * 2**40)), 2**20)
 
 
+BALL_SQUARES = rational_sqrt_down(Fraction(1, 2))
+"""How loud squares are asked in a ball (beta): see :func:`ball_sensitivity`."""
+
+
 def square_loudness(
     norm: Norm, relation: Relation, *, columns: int, two_valued: int, loudness: Fraction
 ) -> Fraction:
@@ -126,6 +130,49 @@ def centred_sensitivity(
         return (d + a) ** 2 / 2 if a <= d else 2 * a * d
     pairs = Fraction(d * (d - 1), 2)
     return (r if norm == 2 else a) * d + pairs
+
+
+def ball_sensitivity(relation: Relation, *, loudness: Fraction) -> Fraction:
+    r"""Squared L2 bound of one row's effect on the scaled sums of moments in a ball.
+
+    Rows w of the unit ball, |w| <= 1, are asked ``alpha w_i``, ``beta w_i**2`` and ``w_i w_j``
+    (i < j); r = alpha**2.
+
+    Parameters
+    ----------
+    relation
+        Which tables are neighbours.
+    loudness
+        alpha, at most 1. Beta is :data:`BALL_SQUARES`.
+
+    Returns
+    -------
+    Fraction
+        Replace-one: ``(1 + r)**2``. Add/remove-one: ``r + 1/2``.
+
+    Notes
+    -----
+    With ``beta**2 <= 1/2`` the squared length of a row's vector is
+    ``r |w|^2 + sum_{i<j} w_i^2 w_j^2 + beta^2 sum w_i^4 <= r |w|^2 + |w|^4 / 2``, at most
+    ``r + 1/2``. For two rows, u = w.w', off-diagonal terms stand twice in
+    ``|ww' - w'w''|^2 = |w|^4 + |w'|^4 - 2 u^2`` (Frobenius), so with ``beta**2 <= 1/2`` the
+    squared distance is at most
+
+        r (|w|^2 + |w'|^2 - 2u) + (|w|^4 + |w'|^4 - 2 u^2) / 2,
+
+    which for a given u grows with both lengths: at most ``2 r - 2 r u + 1 - u^2``, largest at
+    u = -r, which r <= 1 allows: ``(1 + r)**2``. That covers a row that comes or goes as well:
+    ``r + 1/2 <= (1 + r)**2``.
+
+    Unlike in the box the squares can't be asked louder for nothing: unit rows along two
+    different axes have distance ``2 r + 2 beta^2`` squared, which would exceed ``(1 + r)**2``
+    for ``beta^2 > (1 + r^2) / 2``; and near r = 0 nothing is left.
+
+    >>> ball_sensitivity(Relation.REPLACE, loudness=Fraction(1, 2))
+    Fraction(25, 16)
+    """
+    r = loudness**2
+    return (1 + r) ** 2 if relation is Relation.REPLACE else r + Fraction(1, 2)
 
 
 def paper_sensitivity(queries: int) -> Fraction:

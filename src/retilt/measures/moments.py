@@ -6,7 +6,8 @@ Two bases of the same linear span (with the constant):
   loud; what the paper asks (its section on aligning the correlation matrix).
 * ``"centred"``: each column in [-1, 1], queries ``alpha z_i``, ``beta z_i**2`` and
   ``z_i z_j`` (i < j). One row can move these far less, because a row's products can't all
-  move when its linear terms do, and the squares can be asked louder for nothing.
+  move when its linear terms do, and the squares can be asked louder for nothing. Rows may be
+  pulled into a ball first (:mod:`retilt.measures.balls`): z is then the place in the unit ball.
 
 How far one row moves them is derived in :mod:`retilt.measures.moment_bounds`. Within groups of
 rows the basis is always the centred one: :mod:`retilt.measures.grouped`.
@@ -14,18 +15,21 @@ rows the basis is always the centred one: :mod:`retilt.measures.grouped`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, sqrt
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
+from retilt.measures.balls import RADIUS, Ball, ball_from_entry, ball_to_dict
 from retilt.measures.base import (
     Basis,
     Feature,
@@ -55,6 +59,8 @@ from retilt.measures.grouping import (
     written_clip,
 )
 from retilt.measures.moment_bounds import (
+    BALL_SQUARES,
+    ball_sensitivity,
     centred_sensitivity,
     paper_sensitivity,
     rational_sqrt_down,
@@ -126,12 +132,16 @@ class Moments(GroupedMeasure):
         ``"moments"`` reports means, deviations and correlations, ``"correlation"`` only the
         correlations, ``"regression"`` the coefficients of the least-squares line of the first
         column on the others. The queries are the same.
+    ball
+        Of order 2 over all rows: centre and stretch (see :class:`retilt.measures.balls.Ball`) of
+        each column that varies, chosen by the plan; ``None`` for the box.
 
     Others as for :class:`retilt.measures.grouping.GroupedMeasure`.
     """
 
     order: int = 2
     statistics: Reports = "moments"
+    ball: Mapping[str, tuple[int, int]] | None = None
 
     def __post_init__(self) -> None:
         GroupedMeasure.__post_init__(self)  # super() does not work in a class with slots
@@ -142,6 +152,8 @@ class Moments(GroupedMeasure):
                 f"statistics: got {short(self.statistics)}, expected moments, correlation or "
                 "regression."
             )
+        if self.ball is not None:
+            self._check_ball(self.ball)
         if self.statistics == "moments":
             return
         if len(self.of) < 2:
@@ -150,6 +162,14 @@ class Moments(GroupedMeasure):
             )
         if self.order != 2:
             raise WorkloadError(f"{self.statistics}: got order {self.order}, it needs order 2.")
+
+    def _check_ball(self, ball: Mapping[str, tuple[int, int]]) -> None:
+        if self.order != 2 or self.grouped:
+            raise WorkloadError("ball: rows are pulled into one for second moments of all rows.")
+        other = [n for n in ball if n not in self.of]
+        if other:
+            raise WorkloadError(f"ball: {listed(other)} is not among the columns.")
+        object.__setattr__(self, "ball", MappingProxyType(dict(ball)))
 
     @property
     def kind(self) -> str:
@@ -169,7 +189,7 @@ class Moments(GroupedMeasure):
         self._check_size(variables)
         loudness = self.loudness if self.loudness is not None else Fraction(1)
         # The bound (d + r)**2 needs r = alpha**2 <= d, d being the columns that vary.
-        count = Fraction(len(variables))
+        count = Fraction(1 if self.ball is not None else len(variables))
         cap = rational_sqrt_down(count) if terms.norm == 2 else count
         return MomentsBlock(
             variables=variables,
@@ -179,7 +199,30 @@ class Moments(GroupedMeasure):
             norm=terms.norm,
             relation=terms.relation,
             loudness=Fraction(1) if self.order == 1 else min(loudness, cap),
+            ball=self._bound_ball(variables, terms),
         )
+
+    def _bound_ball(self, variables: tuple[Variable, ...], terms: Terms) -> Ball | None:
+        """The ball of the columns that vary, in their order."""
+        if self.ball is None:
+            return None
+        if terms.norm != 2 or terms.basis != "centred":
+            raise WorkloadError(
+                "ball: expected Gaussian noise (delta above 0, or rho) and the centred basis."
+            )
+        names = [v.name for v in variables]
+        if set(names) != set(self.ball):
+            raise WorkloadError(
+                f"ball: got {listed(sorted(self.ball))}, expected the columns that vary, "
+                f"{listed(names)}."
+            )
+        pairs = [self.ball[n] for n in names]
+        far = [
+            v.name for v, (c, _) in zip(variables, pairs, strict=True) if abs(c) > v.column.levels
+        ]
+        if far:
+            raise WorkloadError(f"ball: the centre lies outside the bounds of {listed(far)}.")
+        return Ball(tuple(c for c, _ in pairs), tuple(s for _, s in pairs))
 
     def _check_size(self, variables: tuple[Variable, ...]) -> None:
         """Refuse more queries than one measure may have, or names too long, beforehand."""
@@ -202,7 +245,7 @@ class Moments(GroupedMeasure):
         """
         if self.order == 1 and not self.grouped:
             return self
-        count = len(self.of)
+        count = len(self.of) if self.ball is None else 1
         top = sqrt(count) if terms.norm == 2 else float(count)
         # Below top / 8 the means drown in noise for a gain of a few per cent elsewhere.
         grid = {Fraction(ceil(64 * top * g), 64) for g in np.geomspace(0.125, 1, 24)}
@@ -225,6 +268,7 @@ class Moments(GroupedMeasure):
             "order": self.order,
             "loudness": written(self.loudness),
             "clip": written_clip(self.clip),
+            **({} if self.ball is None else {"ball": ball_to_dict(self.ball)}),
             **self.group_fields(),
         }
 
@@ -232,7 +276,8 @@ class Moments(GroupedMeasure):
     def from_dict(cls, entry: Mapping[str, Any]) -> Moments:
         """The measure that :meth:`to_dict` wrote beside its kind; strict."""
         grouped = GROUP_FIELDS if "by" in entry else ()
-        own = ("columns", "order", "loudness", "clip", *grouped)
+        placed = ("ball",) if "ball" in entry else ()
+        own = ("columns", "order", "loudness", "clip", *placed, *grouped)
         with reading(str(entry.get("kind")), entry, own):
             return cls(
                 read_names(entry, "columns"),
@@ -241,6 +286,7 @@ class Moments(GroupedMeasure):
                 weight=read_weight(entry),
                 loudness=read_fraction(entry, "loudness"),
                 clip=read_clip(entry),
+                ball=ball_from_entry(entry) if placed else None,
                 **read_groups(entry),
             )
 
@@ -265,6 +311,7 @@ class MomentsBlock:
     norm: Norm
     relation: Relation
     loudness: Fraction
+    ball: Ball | None = None
 
     @classmethod
     def linear(cls, variables: tuple[Variable, ...], terms: Terms) -> MomentsBlock:
@@ -305,12 +352,16 @@ class MomentsBlock:
     @property
     def _complement(self) -> bool:
         """Whether the squares are asked as ``1 - z**2``."""
-        return self.basis == "centred" and self.relation is Relation.ADD_REMOVE
+        return (
+            self.basis == "centred" and self.ball is None and (self.relation is Relation.ADD_REMOVE)
+        )
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The function of a row, by basis and column names."""
         letter = "z" if self.basis == "centred" else "x"
+        if self.ball is not None:  # every coordinate depends on all columns
+            letter = f"w {self._ball_key}"
         square = f"1-{letter}{letter}" if self._complement else letter * 2
         left, right = self._pairs
         return (
@@ -322,9 +373,19 @@ class MomentsBlock:
             ),
         )
 
+    @cached_property
+    def _ball_key(self) -> str:
+        """Tells the ball and its columns from others, in whatever order they come."""
+        assert self.ball is not None
+        columns = zip(self.variables, self.ball.centre, self.ball.stretch, strict=True)
+        whole = sorted(json.dumps([v.identity, c, s]) for v, c, s in columns)
+        return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
+
     @property
     def _widths(self) -> list[int]:
         """Integer unit of each column: levels, or twice that where the zero is at the end."""
+        if self.ball is not None:
+            return [RADIUS] * len(self.variables)
         double = 2 if self.basis == "paper" else 1
         return [double * c.levels for c in self.columns]
 
@@ -345,21 +406,29 @@ class MomentsBlock:
         squares, pairs = len(self._squares), len(self._pairs[0])
         if self.basis == "paper":
             return (Fraction(1),) * (len(self.names) + squares + pairs)
-        beta = square_loudness(
-            self.norm,
-            self.relation,
-            columns=len(self.names),
-            two_valued=len(self.names) - squares,
-            loudness=self.loudness,
-        )
         return (
             *(self.loudness,) * len(self.names),
-            *(beta,) * squares,
+            *(self._beta,) * squares,
             *(Fraction(1),) * pairs,
         )
 
+    @property
+    def _beta(self) -> Fraction:
+        """How loud the squares are asked."""
+        if self.ball is not None:
+            return BALL_SQUARES
+        return square_loudness(
+            self.norm,
+            self.relation,
+            columns=len(self.names),
+            two_valued=len(self.names) - len(self._squares),
+            loudness=self.loudness,
+        )
+
     def sensitivity(self) -> Fraction:
-        """See :func:`centred_sensitivity` and :func:`paper_sensitivity`."""
+        """See :mod:`retilt.measures.moment_bounds`."""
+        if self.ball is not None:
+            return ball_sensitivity(self.relation, loudness=self.loudness)
         if self.basis == "paper":
             return paper_sensitivity(len(self.keys))
         return centred_sensitivity(
@@ -370,16 +439,24 @@ class MomentsBlock:
             loudness=self.loudness,
         )
 
+    def _values(self, arrays: Sequence[IntArray]) -> FloatArray:
+        """(rows, d) whole numbers, over :attr:`_widths`: the basis's columns."""
+        levels = [c.levels for c in self.columns]
+        if self.ball is not None:
+            return self.ball.place(arrays, levels)
+        values = np.empty((len(arrays[0]), len(arrays)))
+        for i, array in enumerate(arrays):
+            values[:, i] = array
+        return values + np.array(levels) if self.basis == "paper" else values
+
     def sums(self, arrays: Sequence[IntArray]) -> list[int]:
         """Exact integer sums of each query's numerator over the rows of ``arrays``."""
         count = len(self.names)
         rows = len(arrays[0])
-        shift = [c.levels if self.basis == "paper" else 0 for c in self.columns]
         linear = [0] * count
         second = [[0] * count for _ in range(count)]
         for start in range(0, max(rows, 1), _CHUNK):  # once even for no rows
-            chunk = np.stack([a[start : start + _CHUNK] for a in arrays], axis=1)
-            values = (chunk + np.array(shift)).astype(np.float64)
+            values = self._values([a[start : start + _CHUNK] for a in arrays])
             # Exact: at most 2**20 addends of at most 2**32, so every partial sum is an
             # integer below 2**53 whatever order BLAS takes.
             gram = (values.T @ values).astype(np.int64)
@@ -401,11 +478,8 @@ class MomentsBlock:
 
     def design(self, arrays: Sequence[IntArray], keep: NDArray[np.intp]) -> Products:
         """The queries ``keep`` of every row as products of the centred (or [0, 1]) columns."""
-        values = np.empty((len(arrays[0]), len(self.names)))
-        for i, (array, column) in enumerate(zip(arrays, self.columns, strict=True)):
-            values[:, i] = array / column.levels
-        if self.basis == "paper":
-            values = (values + 1) / 2
+        values = self._values(arrays)
+        values /= np.array(self._widths, dtype=np.float64)
         count, squares = len(self.names), np.array(self._squares, dtype=np.intp)
         first, second = self._pairs
         none = np.full(count, -1, dtype=np.intp)
@@ -433,6 +507,7 @@ class MomentsBlock:
             reports=self.reports,
             basis=self.basis,
             complement=self._complement,
+            ball=self.ball,
         )
 
     @property
@@ -444,9 +519,13 @@ class MomentsBlock:
     def statistic_keys(self) -> tuple[str, ...]:
         """The names, which say the columns and the function; bounds of its own belong to it.
 
-        Two formulas of one text, or one column, may be clamped to different bounds.
+        Two formulas of one text, or one column, may be clamped to different bounds, and rows may
+        be pulled into different balls.
         """
-        marks = ["" if isinstance(v.identity, str) else f" {v.identity}" for v in self.variables]
+        own = "" if self.ball is None else f" {self._ball_key}"
+        marks = [
+            own if isinstance(v.identity, str) else f" {v.identity}{own}" for v in self.variables
+        ]
         told = replace(
             self.derived,
             titles=tuple(f"{v.title[:-1]}{m})" for v, m in zip(self.variables, marks, strict=True)),
@@ -531,10 +610,10 @@ class MomentsBlock:
         """
         count, squares = len(self.names), self._squares
         found = []
+        values = self._values(arrays) / np.array(self._widths)
+        lows, highs = values.min(axis=0), values.max(axis=0)
         for i in range(count):
-            low, high = (end / self.columns[i].levels for end in _ends(arrays[i]))
-            if self.basis == "paper":
-                low, high = (low + 1) / 2, (high + 1) / 2
+            low, high = float(lows[i]), float(highs[i])
             mean, error = float(answers[i]), float(errors[i])
             if not low - 3 * error <= mean <= high + 3 * error:
                 found.append(self._mean_shortfall(i, low, high, mean, error))
@@ -562,7 +641,3 @@ class MomentsBlock:
             f"sd({self.variables[i].label}): measured {measured:.4g}, but with the measured mean "
             f"the synthetic rows' values allow at most {reach:.4g}: they lack its far values."
         )
-
-
-def _ends(values: IntArray) -> tuple[int, int]:
-    return int(values.min()), int(values.max())

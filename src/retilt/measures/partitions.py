@@ -51,7 +51,7 @@ MAX_NAMES = 2**24
 TRUSTED = 10.0
 """Standard errors that a denominator must be away from zero for the delta method to hold."""
 
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """Shares that add up to 1 within this do so but for rounding."""
 
 _WORST = 5
@@ -209,7 +209,7 @@ class Partition:
         """
         excess = float(answers.sum()) - 1
         # A table's own shares add up to 1 but for rounding, which must not fill empty cells.
-        if not self.known_total or abs(excess) < _ROUNDING:
+        if not self.known_total or abs(excess) < ROUNDING:
             return answers.copy()
         projected: FloatArray = answers - excess / self.size
         return projected

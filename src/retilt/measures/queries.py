@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Block, Design, Feature, FloatArray, IntArray, Measure, Terms
+from retilt.measures.nested import Nested
 from retilt.measures.partitions import check_names
 
 _Value = TypeVar("_Value", np.float64, np.bool_)
@@ -100,6 +101,12 @@ class QuerySet:
         every = [s for b in self.blocks for s in b.statistics]
         return tuple(every[i] for i in self._first)
 
+    @cached_property
+    def statistic_keys(self) -> tuple[str, ...]:
+        """(S,) identity of each statistic."""
+        every = [k for b in self.blocks for k in b.statistic_keys]
+        return tuple(every[i] for i in self._first)
+
     def joined(self, parts: Sequence[NDArray[_Value]]) -> NDArray[_Value]:
         """(S,) of each block's values for its own statistics: the first of equal statistics."""
         values: NDArray[_Value] = np.concatenate(parts)[self._first]
@@ -130,9 +137,10 @@ class QuerySet:
     def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
         """The solver's view of every row: the K queries, in order."""
         return tuple(
-            b.design([encoded[f] for f in b.features], kept)
+            design
             for b, kept in zip(self.blocks, self.kept, strict=True)
             if len(kept)
+            for design in designs_of(b, [encoded[f] for f in b.features], kept)
         )
 
     def block_answers(self, answers: FloatArray) -> list[FloatArray]:
@@ -165,6 +173,15 @@ class QuerySet:
             for b, p in zip(self.blocks, self.positions, strict=True)
         ]
         return self.joined(parts)
+
+
+def designs_of(
+    block: Block, arrays: Sequence[IntArray], keep: NDArray[np.intp]
+) -> Sequence[Design]:
+    """The queries ``keep`` of a block for every row, for the solver."""
+    return (
+        block.designs(arrays, keep) if isinstance(block, Nested) else [block.design(arrays, keep)]
+    )
 
 
 def means_of_sums(sums: Sequence[int], units: Sequence[int], rows: int) -> FloatArray:

@@ -13,13 +13,14 @@ than a few products of matrices, and no table of derivatives is ever made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt.measures.balls import RADIUS, Ball
 from retilt.measures.base import Basis, FloatArray, Norm, label
 from retilt.measures.partitions import TRUSTED
 from retilt.schema.columns import Column, Datetime, Numeric
@@ -62,6 +63,9 @@ class SecondMoments:
         Columns in [-1, 1] or (the paper's) in [0, 1].
     complement
         Whether the squares are those of ``1 - z**2``.
+    ball
+        Where rows are pulled into one: the basis's columns are then coordinates in the unit ball,
+        and no column is two-valued any more.
     """
 
     columns: tuple[Column, ...]
@@ -71,6 +75,7 @@ class SecondMoments:
     reports: Reports
     basis: Basis
     complement: bool
+    ball: Ball | None = None
 
     # --- layout ---------------------------------------------------------------------------
 
@@ -83,7 +88,7 @@ class SecondMoments:
         """
         if self.order == 1:
             return []
-        return [i for i, c in enumerate(self.columns) if not c.two_valued]
+        return np.flatnonzero(~self.two_valued).tolist()
 
     @cached_property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -120,8 +125,8 @@ class SecondMoments:
 
     @cached_property
     def two_valued(self) -> NDArray[np.bool_]:
-        """(d,) which columns are two-valued."""
-        return np.array([c.two_valued for c in self.columns])
+        """(d,) which of the basis's columns are two-valued."""
+        return np.array([c.two_valued and self.ball is None for c in self.columns])
 
     @cached_property
     def copied(self) -> FloatArray:
@@ -134,11 +139,24 @@ class SecondMoments:
 
     @cached_property
     def _natural(self) -> tuple[FloatArray, FloatArray]:
-        bounds = np.array([natural_bounds(c) for c in self.columns])
-        low, high = bounds[:, 0], bounds[:, 1]
+        low, high = np.array([natural_bounds(c) for c in self.columns]).T
         if self.basis == "paper":
             return low, high - low
-        return (low + high) / 2, (high - low) / 2
+        middle, half = (low + high) / 2, (high - low) / 2
+        if self.ball is None:
+            return middle, half
+        levels = np.array([c.levels for c in self.columns])
+        origin = middle + half * np.array(self.ball.centre) / levels
+        return origin, half * RADIUS / np.array(self.ball.stretch)
+
+    @property
+    def bounds(self) -> FloatArray:
+        """(d, 2) least and largest value that a row can have, in the columns' own units."""
+        ends = np.array([natural_bounds(c) for c in self.columns])
+        if self.ball is not None:
+            origin, radius = (v[:, None] for v in self.natural())
+            ends = np.clip(ends, origin - radius, origin + radius)
+        return ends
 
     # --- statistics -----------------------------------------------------------------------
 
@@ -247,12 +265,12 @@ class SecondMoments:
 
     @property
     def steps(self) -> FloatArray:
-        """(S,) one unit of each statistic in the basis's terms, to compare errors by.
+        """(S,) one unit of each statistic in the box's terms, to compare errors by.
 
         Infinite for an intercept: far from the data its error says little else than those of
         the slopes.
         """
-        _, span = self.natural()
+        span = self.natural()[1] if self.ball is None else replace(self, ball=None).natural()[1]
         if self.reports == "regression":
             return np.append(span[0] / span[1:], np.inf)
         pairs = np.ones(len(self.pairs[0]))

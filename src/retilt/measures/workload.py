@@ -282,14 +282,24 @@ def query(
     return Workload((Query(expression, lower=lower, upper=upper, weight=_check_weight(weight)),))
 
 
-def cdf(column: str, thresholds: Sequence[Any], *, weight: float = 1.0) -> Workload:
+def cdf(
+    column: str,
+    thresholds: Sequence[Any],
+    *,
+    branching: int | None = None,
+    weight: float = 1.0,
+) -> Workload:
     """The shares of rows with a value of at most each threshold.
 
     A null counts as above them all. Thresholds of a date are dates or ISO text.
+
+    The bins between the thresholds are measured. With a ``branching`` of at least 2, so many
+    of them are measured as one, too, and so many of those, and so on; 0 is for bins alone. The
+    plan chooses what it expects the least error of.
     """
     (name,) = _check_columns([column], "cdf")
     values = _values(thresholds, "cdf: thresholds")
-    return Workload((Cdf(name, values, weight=_check_weight(weight)),))
+    return Workload((Cdf(name, values, weight=_check_weight(weight), branching=branching),))
 
 
 def quantiles(
@@ -297,14 +307,16 @@ def quantiles(
     probabilities: Sequence[float] = QUARTILES,
     *,
     bins: int | Sequence[float] | None = None,
+    branching: int | None = None,
     weight: float = 1.0,
 ) -> Workload:
     """Quantiles of a column's values, by way of a table of its bins.
 
-    ``bins`` is a number of quantile bins of the synthetic table, or inner edges.
+    ``bins`` is a number of quantile bins of the synthetic table, or inner edges. ``branching``
+    is as for :func:`cdf`.
     """
     (name,) = _check_columns([column], "quantiles")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"branching": branching}
     if bins is not None:
         options["bins"] = bins if isinstance(bins, int) else _values(bins, "quantiles: bins")
     asked = _values(probabilities, "quantiles: probabilities")

@@ -77,6 +77,8 @@ class ChargeRecord:
         What it spends.
     answers_sha256, answers_file
         Of the answers file, and where the command line wrote it.
+    selected
+        Whether part of it was spent on choosing measures.
     """
 
     number: int
@@ -86,6 +88,7 @@ class ChargeRecord:
     amount: Amount
     answers_sha256: str | None
     answers_file: str | None
+    selected: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The charge as JSON."""
@@ -99,6 +102,7 @@ class ChargeRecord:
             "rho": _number(self.amount.rho),
             "answers_sha256": self.answers_sha256,
             "answers_file": self.answers_file,
+            "selected": self.selected,
         }
 
 
@@ -279,10 +283,11 @@ class Account:
         """The charges composed by privacy loss distributions, at the cap's delta. Shown only.
 
         No cap is enforced by it: it is not valid where plans are chosen after seeing answers.
-        ``None`` if nothing is spent, without a delta, or without the extra ``accounting``.
+        ``None`` if nothing is spent, without a delta, or without the extra ``accounting``; and
+        where a charge has chosen its measures, for which no distribution is worked out here.
         """
         delta = self.cap.delta
-        if not delta or not self.charges:
+        if not delta or not self.charges or any(r.selected for r in self.charges):
             return None
         pure = [float(a.epsilon) for a in self._amounts() if a.epsilon and not a.delta]
         distances = [float(2 * a.rho) ** 0.5 for a in self._amounts() if a.delta or not a.epsilon]
@@ -346,12 +351,15 @@ def amount_of(plan: Plan) -> Amount:
     """What a plan spends: its budget, and the rho of its mechanism.
 
     Gaussian noise: ``mu**2 / 2``, exact for the discrete Gaussian, with the mu that the noise was
-    calibrated to. Laplace noise: ``epsilon**2 / 2`` (Bun and Steinke 2016, proposition 1.4).
+    calibrated to. Laplace noise: ``epsilon**2 / 2`` (Bun and Steinke 2016, proposition 1.4). What
+    choosing measures spends comes on top; whichever they will be, the noise is calibrated to no
+    more than the mu of continuous noise.
     """
-    calibration = plan.noise.calibration
+    calibration, choice = plan.noise.calibration, plan.choice
     if calibration is None:
         return amount_of_budget(plan.budget)
-    rho = Fraction(calibration.distance) ** 2 / 2
+    mu = calibration.distance if choice is None else calibration.continuous
+    rho = Fraction(mu) ** 2 / 2 + (Fraction(0) if choice is None else choice.rho)
     return amount_of_budget(plan.budget, _needed(stored(rho)))
 
 
@@ -428,8 +436,9 @@ def account_of(row: tuple[Any, ...], charges: list[tuple[Any, ...]]) -> Account:
                 amount=Amount(_read(e), _read(d), _needed(r)),
                 answers_sha256=answers,
                 answers_file=file,
+                selected=bool(selected),
             )
-            for number, state, time, plan, e, d, r, answers, file in charges
+            for number, state, time, plan, e, d, r, answers, file, selected in charges
         ),
     )
 

@@ -8,7 +8,9 @@ statistics at unit scale,
 
 (by Cauchy-Schwarz and by Hoelder). Any positive scales are private, these are just good ones.
 That is for blocks that share no query. One whose queries others all ask may cost more than it
-gives: it is then asked so quietly that it rides on theirs for nothing.
+gives: it is then asked so quietly that it rides on theirs for nothing. So may a table that larger
+ones tell as well, from which it is estimated together with them
+(``docs/decisions/0017``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TypeAlias
 import numpy as np
 
 from retilt.measures.base import Block, FloatArray, Norm
+from retilt.measures.consistent import Consistent
 from retilt.measures.queries import QuerySet
 from retilt.privacy.sensitivity import joint_sensitivity, loudest
 
@@ -32,6 +35,13 @@ _SMALL = 1e-6
 
 _QUIET = Fraction(1, 2**20)
 """Scale of a block whose queries are left to others, far below that of any of theirs."""
+
+_QUIETER = Fraction(1, 4)
+"""How loud a table is asked that larger ones tell, beside what it would be on its own.
+
+It then costs a sixteenth, or in L1 a quarter. Asked any quieter it would hardly be cheaper, but so
+noisy that nothing else can be done with its answers.
+"""
 
 
 def importances_of(
@@ -94,9 +104,16 @@ def length_of(block: Block, norm: Norm) -> float:
 
 
 def block_scales(
-    queries: QuerySet, answers: FloatArray, importances: Sequence[Importance], norm: Norm
+    queries: QuerySet,
+    answers: FloatArray,
+    importances: Sequence[Importance],
+    norm: Norm,
+    *,
+    alone: bool = False,
 ) -> list[Fraction]:
     """A scale for each block, the largest about 1; 1 for a block that asks nothing.
+
+    With ``alone`` no block leaves its queries to others, which may not be measured.
 
     ``answers`` (K,) are the synthetic table's; ``importances`` tell how much the squared errors of
     each block's statistics count (:func:`importances_of`, or one number for all of a block).
@@ -108,8 +125,14 @@ def block_scales(
         weight = _unit_variance(block, part, block.scales, importance)
         wanted.append(_scale(weight, block.sensitivity(), norm))
     scales = _as_fractions(wanted)
-    for number in _covered(queries):
-        quiet = [_QUIET if i == number else s for i, s in enumerate(scales)]
+    if alone:
+        return scales
+    trials = [{number: _QUIET} for number in _covered(queries)]
+    implied = Consistent(queries, np.ones(queries.size), None).implied
+    if implied:
+        trials.append({number: _QUIETER * scales[number] for number in implied})
+    for trial in trials:
+        quiet = [trial.get(i, s) for i, s in enumerate(scales)]
         losses = [_loss(queries, answers, importances, s, norm) for s in (quiet, scales)]
         scales = quiet if losses[0] < losses[1] else scales
     return scales
@@ -133,16 +156,22 @@ def _loss(
 ) -> float:
     """Weighted variance of all statistics under noise of the joint bound."""
     asked, _ = loudest(queries, scales)
-    weight = sum(
-        _unit_variance(block, part, [asked[k] for k in where.tolist()], importance)
-        for block, part, where, importance in zip(
+    deviations = _SMALL / np.array([float(s) for s in asked])
+    joint = Consistent(queries, deviations**2, None).share_errors(answers)
+    weight = 0.0
+    for number, (block, part, where, importance) in enumerate(
+        zip(
             queries.blocks,
             queries.block_answers(answers),
             queries.positions,
             importances,
             strict=True,
         )
-    )
+    ):
+        errors = joint.get(number)
+        if errors is None:
+            errors = _independent(block, part, deviations[where])
+        weight += _weighted(block, part, errors, importance)
     bound = float(joint_sensitivity(queries, scales, None, norm))
     return weight * (bound if norm == 2 else bound**2)
 
@@ -153,8 +182,12 @@ def count_scale(
     scales: Sequence[Fraction],
     importances: Sequence[Importance],
     norm: Norm,
+    *,
+    measured: float = 1.0,
 ) -> Fraction:
     """The scale of the noisy row count under add/remove, relative to the blocks' ``scales``.
+
+    Of the blocks the part ``measured`` will be.
 
     An error e of the count (as a share of it) moves every answer a_k by ``-e a_k``; the
     statistics' squared change is the count's W, its bound is 1.
@@ -171,7 +204,7 @@ def count_scale(
         own.append(float(scale) / reference if reference > 0 else 0.0)
     # The blocks' scales were rounded and normalised by a common factor; apply it here too.
     common = max(own, default=1.0) or 1.0
-    value = common * _scale(sum(weights), Fraction(1), norm)
+    value = common * _scale(measured * sum(weights), Fraction(1), norm)
     # Never so quiet that the division by the count swamps everything else.
     least = max(scales, default=Fraction(1)) / 16
     return max(Fraction(max(1, round(value * 256)), 256), least)
@@ -182,8 +215,20 @@ def _unit_variance(
 ) -> float:
     """W_b, of errors on scales that can be compared."""
     deviations = _SMALL / np.array([float(s) for s in loudness])
-    errors = block.standard_errors(answers, deviations**2, np.zeros((len(answers), 0))) / _SMALL
-    return float(np.nansum(importance * (errors * block.comparisons(answers)) ** 2))
+    return _weighted(block, answers, _independent(block, answers, deviations), importance)
+
+
+def _independent(block: Block, answers: FloatArray, deviations: FloatArray) -> FloatArray:
+    """(S_b,) standard errors of a block's statistics under independent noise."""
+    return block.standard_errors(answers, deviations**2, np.zeros((len(answers), 0)))
+
+
+def _weighted(
+    block: Block, answers: FloatArray, errors: FloatArray, importance: Importance
+) -> float:
+    """W_b of a block whose (S_b,) standard errors are those of noise of size ``_SMALL``."""
+    compared = errors / _SMALL * block.comparisons(answers)
+    return float(np.nansum(importance * compared**2))
 
 
 def _scale(weight: float, bound: Fraction, norm: Norm) -> float:

@@ -24,6 +24,7 @@ from retilt._output import json_text, write_json
 from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
+from retilt.measures.consistent import Consistent
 from retilt.measures.entries import is_number, listed, short
 from retilt.measures.guards import Guards
 from retilt.measures.partitions import TRUSTED
@@ -171,9 +172,20 @@ class Answers:
         count = self.values[-1] / self.steps[-1]
         return drowned | (count < TRUSTED * self._deviation(-1))
 
+    @cached_property
+    def consistent(self) -> Consistent:
+        """The statistics' estimates, with tables that share columns estimated together."""
+        count = (self._deviation(-1) / self.rows) ** 2 if self.plan.counts_rows else None
+        return Consistent(self.plan.queries, self.variances, count)
+
+    @cached_property
+    def estimates(self) -> FloatArray:
+        """(S,) estimates of the statistics; NaN where undefined."""
+        return self.consistent.evaluate(self.means)
+
     def errors_at(self, means: FloatArray) -> FloatArray:
-        """(S,) standard errors of the statistics, linearised at (K,) ``means``."""
-        return self.plan.queries.standard_errors(means, self.variances, self.common_noise)
+        """(S,) standard errors of the estimates, linearised at (K,) ``means``."""
+        return self.consistent.standard_errors(means, self.common_noise)
 
     def statistics_table(self) -> list[dict[str, Any]]:
         """A row for each statistic: ``statistic``, ``estimate``, ``standard_error``, ``flag``.
@@ -251,6 +263,11 @@ class Estimates(Protocol):
         ...
 
     @property
+    def estimates(self) -> FloatArray:
+        """(S,) estimates of the statistics."""
+        ...
+
+    @property
     def dominated(self) -> NDArray[np.bool_]:
         """(S,) statistics that noise dominates."""
         ...
@@ -263,7 +280,7 @@ class Estimates(Protocol):
 def estimates_table(answers: Estimates) -> list[dict[str, Any]]:
     """A row for each statistic. See :meth:`Answers.statistics_table`."""
     queries = answers.queries
-    estimates, errors = queries.evaluate(answers.means), answers.errors_at(answers.means)
+    estimates, errors = answers.estimates, answers.errors_at(answers.means)
     return [
         {
             "statistic": s,
@@ -299,6 +316,8 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
         raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
     try:
         plan = plan_from_dict(_object(content["plan"], "plan"))
+        if plan.choose is not None:
+            raise FormatError("plan: its measures are yet to be chosen; it has no answers.")
         answers = Answers(
             plan=plan,
             values=tuple(map(_integer, _list(content["values"], "values"))),

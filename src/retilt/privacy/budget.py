@@ -67,6 +67,18 @@ def float_up(value: Fraction) -> int | float:
     return near if decimal(near) >= value else math.nextafter(near, math.inf)
 
 
+def float_down(value: Fraction) -> int | float:
+    """The largest number whose written form is at most ``value``; whole numbers stay whole.
+
+    >>> float_down(decimal(1.0) - decimal(0.9)), float_down(Fraction(2, 3))
+    (0.1, 0.6666666666666666)
+    """
+    if value.denominator == 1:
+        return int(value)
+    near = float(value)
+    return near if decimal(near) <= value else math.nextafter(near, -math.inf)
+
+
 def least(value: float) -> Fraction:
     """The smaller of a float and the number that it is written as: noise has to serve both."""
     return min(Fraction(value), decimal(value))

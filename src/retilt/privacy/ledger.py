@@ -109,6 +109,19 @@ BEGIN SELECT RAISE(ABORT, 'a charge has one answer'); END;
 """
 
 
+_SELECTIONS = """
+CREATE TABLE IF NOT EXISTS selections (
+    charge INTEGER PRIMARY KEY NOT NULL REFERENCES charges (number)
+);
+CREATE TRIGGER IF NOT EXISTS selections_stay BEFORE DELETE ON selections
+BEGIN SELECT RAISE(ABORT, 'a charge can not be changed'); END;
+CREATE TRIGGER IF NOT EXISTS selections_are_fixed BEFORE UPDATE ON selections
+BEGIN SELECT RAISE(ABORT, 'a charge can not be changed'); END;
+"""
+"""Charges of which a part chose the measures. Made with the first of them: for versions that don't
+know of it the file stays one that they can read and charge."""
+
+
 class Charge:
     """A charge while its measurement runs: reserved on entry, withdrawn unless it was spent."""
 
@@ -269,9 +282,11 @@ class Ledger:
             )
         columns = "name, unit, person, composition, epsilon, delta, rho, generator, opened"
         row = database.execute(f"SELECT {columns} FROM datasets WHERE name = ?", (dataset,))
+        known = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'selections'").fetchone()
+        selected = "number IN (SELECT charge FROM selections)" if known else "0"
         charges = database.execute(
             "SELECT number, state, time, plan_sha256, epsilon, delta, rho, answers_sha256, "
-            "answers_file FROM charges WHERE dataset = ? ORDER BY number",
+            f"answers_file, {selected} FROM charges WHERE dataset = ? ORDER BY number",
             (dataset,),
         )
         try:
@@ -327,6 +342,10 @@ class Ledger:
                 ),
             )
             number = int(cursor.lastrowid or 0)
+            if plan.selection is not None:
+                for statement in _statements(_SELECTIONS):
+                    database.execute(statement)
+                database.execute("INSERT INTO selections VALUES (?)", (number,))
             account = self._account(database, account.name)
         entry = LedgerEntry(
             dataset=account.name,
@@ -424,8 +443,6 @@ class Ledger:
         database.execute("PRAGMA foreign_keys = ON")
         found = _header(database)
         if create and found == (0, 0) and not _tables(database):
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
             self._make(database)
             found = _header(database)
         if found[0] != _APPLICATION:

@@ -7,7 +7,9 @@ by the caller: OpenDP's own 64-bit addition saturates without a word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from retilt.exceptions import PrivacyError
@@ -41,6 +43,66 @@ def discrete_laplace(scales: Sequence[float]) -> list[int]:
         return make_laplace(*space, scale=scale)
 
     return _draw(scales, mechanism)
+
+
+def noisy_max(scores: Sequence[int], *, scale: float, concentrated: bool) -> int:
+    """The place of the highest of (B,) integer scores with noise, each its own.
+
+    The noise is exponential, or Gumbel where ``concentrated``; its scale is :func:`max_scale`'s.
+    Scores have to lie within 64 bits.
+    """
+    return int(_noisy_max(scale, concentrated=concentrated)(list(scores)))
+
+
+def max_scale(count: int, sensitivity: int, loss: Fraction, *, concentrated: bool) -> float:
+    """The least scale at which ``count`` calls of :func:`noisy_max` spend at most ``loss``.
+
+    By OpenDP's own map of one call, and the sum: later scores may depend on earlier results.
+
+    Parameters
+    ----------
+    count
+        How many calls.
+    sensitivity
+        How far one unit of privacy moves any score.
+    loss
+        Epsilon of pure DP; rho of zCDP where ``concentrated``.
+
+    Raises
+    ------
+    PrivacyError
+        The scale is above the largest that is drawn.
+    """
+
+    def spent(scale: float) -> Fraction:
+        found = float(_noisy_max(scale, concentrated=concentrated).map(sensitivity))
+        return count * Fraction(found) if math.isfinite(found) else loss + 1
+
+    low, high = 0.0, 1.0
+    while spent(high) > loss:
+        low, high = high, 2 * high
+        if high > MAX_SCALE:
+            raise PrivacyError(
+                "select: at this budget the noise of the choice would be too large to draw. Use a "
+                "larger epsilon (or rho), or a larger select_share."
+            )
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if spent(middle) > loss else (low, middle)
+    return high
+
+
+def _noisy_max(scale: float, *, concentrated: bool) -> Any:
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_noisy_max
+    from opendp.measures import max_divergence, zero_concentrated_divergence
+    from opendp.metrics import linf_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    _check_scales([scale])
+    space = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
+    measure = zero_concentrated_divergence() if concentrated else max_divergence()
+    return make_noisy_max(*space, measure, scale=scale)
 
 
 def _draw(scales: Sequence[float], mechanism: Callable[[float], Any]) -> list[int]:

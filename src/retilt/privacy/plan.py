@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from retilt._input import check_json_size, read_json
 from retilt._output import json_text, write_json
 from retilt.engines.frames import user_frame
 from retilt.exceptions import FormatError, InputError, WorkloadError
-from retilt.measures.base import Basis, Measure, Terms
+from retilt.measures.base import Basis, Measure, Terms, label
 from retilt.measures.calls import FunctionMeasure
 from retilt.measures.entries import (
     check_expressions,
@@ -37,6 +37,7 @@ from retilt.measures.formats import (
     measure_to_dict,
 )
 from retilt.measures.guards import Guards
+from retilt.measures.marginals import Marginal
 from retilt.measures.queries import MAX_QUERIES, QuerySet, gather
 from retilt.measures.workload import check_number
 from retilt.privacy import statement
@@ -50,7 +51,24 @@ from retilt.privacy.budget import (
     generator_to_dict,
     total_budget,
 )
-from retilt.privacy.sensitivity import NoisePlan, norm_of, plan_noise
+from retilt.privacy.selection import (
+    Choice,
+    Provenance,
+    Selected,
+    Selection,
+    rest_of,
+    scores_of,
+    selection_from_dict,
+    weights_of,
+)
+from retilt.privacy.selection import Terms as ScoreTerms
+from retilt.privacy.sensitivity import (
+    MOST_DIGITS,
+    NoisePlan,
+    base_deviation,
+    norm_of,
+    plan_noise,
+)
 from retilt.privacy.unit import Unit, parse_unit, unit_to_json
 from retilt.schema.columns import Schema
 from retilt.schema.formats import schema_from_dict, schema_to_dict
@@ -98,6 +116,10 @@ class Plan:
         Sentences for people: what was left out, clamped or rounded.
     guards
         What a fit shall leave as it is; nothing of it is asked of the private table.
+    selection
+        Where only some of the measures will be measured: how they are chosen
+        (:class:`~retilt.privacy.selection.Selection`). In the plan of answers: from what they
+        were chosen (:class:`~retilt.privacy.selection.Selected`). Else ``None``.
     """
 
     unit: Unit
@@ -112,6 +134,7 @@ class Plan:
     expected: tuple[float | None, ...] = ()
     notes: tuple[str, ...] = ()
     guards: Guards | None = None
+    selection: Provenance | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
@@ -130,6 +153,14 @@ class Plan:
         self._check_person()
         # A generator whose guarantee can't be added up is refused before anything is read.
         total_under(self.budget, self.generator, self.unit)
+        self._check_selection()
+
+    def _check_selection(self) -> None:
+        _ = self.measuring  # refuses a part that is more than the whole
+        if isinstance(self.selection, Selection):
+            self.selection.check(len(self.measures), self.queries.size)
+        elif isinstance(self.selection, Selected):
+            self.selection.check(len(self.measures))
 
     def _check_person(self) -> None:
         person = self.unit.person
@@ -140,8 +171,9 @@ class Plan:
             )
 
     def __repr__(self) -> str:
+        some = f"{self.choose} of " if self.choose is not None else ""
         return (
-            f"Plan({len(self.measures)} measures, {self.queries.size} queries, "
+            f"Plan({some}{len(self.measures)} measures, {self.queries.size} queries, "
             f"{describe(self.budget)}, unit={self.unit.name!r}, rows={self.rows})"
         )
 
@@ -153,15 +185,110 @@ class Plan:
 
     @cached_property
     def noise(self) -> NoisePlan:
-        """The noise of every released integer, computed anew from the plan's content."""
+        """The noise of every released integer, computed anew from the plan's content.
+
+        Where measures are yet to be chosen, the most that each would have.
+        """
         return plan_noise(
             self.queries,
             self.scales,
             self.count_scale,
-            self.budget,
+            self.measuring,
             max_rows=self.unit.max_rows,
             rows=self.rows,
+            choose=self.choose,
         )
+
+    @cached_property
+    def measuring(self) -> Budget:
+        """What noise is calibrated to: the budget, less what choosing measures spends."""
+        part = self.selection
+        return self.budget if part is None else rest_of(self.budget, part.budget)
+
+    @property
+    def choose(self) -> int | None:
+        """How many of the measures are yet to be chosen; ``None`` where all are measured."""
+        return self.selection.choose if isinstance(self.selection, Selection) else None
+
+    @property
+    def choice(self) -> Choice | None:
+        """How measures are chosen, or were; ``None`` where there was nothing to choose."""
+        if self.selection is None:
+            return None
+        return Choice.of(self.selection.budget, self.choose or len(self.measures))
+
+    def scores(self, sums: Sequence[int]) -> list[int]:
+        """The score of each measure by which some are chosen. Not private.
+
+        Parameters
+        ----------
+        sums
+            (K [+ 1],) the private table's integer sums, with the number of rows where that is
+            private.
+        """
+        assert isinstance(self.selection, Selection)  # the caller looked
+        norm = norm_of(self.budget)
+        sensitivity = Fraction(self.noise.sensitivity)
+        base, _ = base_deviation(sensitivity, self.measuring, coordinates=self.queries.size)
+        terms = ScoreTerms(
+            norm=norm,
+            rows=None if self.counts_rows else self.rows,
+            max_rows=self.unit.max_rows,
+            weights=weights_of([m.weight for m in self.measures]),
+            noise=tuple(float(base / s) for s in self.scales),
+        )
+        return scores_of(self.queries, sums, self.selection, terms)
+
+    @property
+    def tables(self) -> tuple[frozenset[str] | None, ...]:
+        """The columns of each measure that is a table of counts; ``None`` for the others."""
+        return tuple(
+            frozenset(m.columns) if isinstance(m, Marginal) else None for m in self.measures
+        )
+
+    def chosen(self, places: Iterable[int]) -> Plan:
+        """The plan of the measures at these places alone, as if they had been chosen.
+
+        It spends as much as this one. Nothing in it can fail that did not fail here.
+        """
+        assert isinstance(self.selection, Selection)  # the caller looked
+        kept = sorted(set(places))
+        measures = tuple(self.measures[i] for i in kept)
+        made = replace(
+            self,
+            measures=measures,
+            scales=tuple(self.scales[i] for i in kept),
+            expected=(),
+            notes=(_told(len(self.measures), measures), *self.notes[1:]),
+            selection=Selected(
+                candidates=len(self.measures),
+                budget=self.selection.budget,
+                plan_sha256=None if self.has_code else self.sha256,
+            ),
+        )
+        if not self.expected:
+            return made
+        known = dict(zip(self.queries.statistic_keys, self.expected, strict=True))
+        return replace(made, expected=tuple(known[k] for k in made.queries.statistic_keys))
+
+    @property
+    def selected(self) -> str:
+        """In words: what is chosen from, or was chosen; empty where there is nothing to choose."""
+        return self.notes[0] if self.selection is not None and self.notes else ""
+
+    def loudest_choice(self) -> Plan:
+        """The plan itself; of one with a choice, the choice that one row can move the most."""
+        if self.choose is None:
+            return self
+        norm = norm_of(self.budget)
+        blocks = zip(self.scales, self.queries.blocks, strict=True)
+        parts = [s**norm * b.sensitivity() for s, b in blocks]
+        return self.chosen(sorted(range(len(parts)), key=lambda i: -parts[i])[: self.choose])
+
+    def sums_of_chosen(self, chosen: Plan, sums: Sequence[int]) -> list[int]:
+        """(K' [+ 1],) of this plan's (K [+ 1],) ``sums`` those that a chosen plan asks."""
+        places = {key: place for place, key in enumerate(self.queries.keys)}
+        return [*(sums[places[k]] for k in chosen.queries.keys), *sums[self.queries.size :]]
 
     @property
     def counts_rows(self) -> bool:
@@ -183,8 +310,24 @@ class Plan:
             "total": None if self.total is None else budget_to_dict(self.total),
             "mechanism": self.noise.mechanism,
             "sensitivity": self.noise.sensitivity,
+            **({} if self.selection is None else {"selection": self.privacy_of_selection}),
             "not_covered": statement.not_covered(self),
             "statement": self.statement,
+        }
+
+    @property
+    def privacy_of_selection(self) -> dict[str, Any]:
+        """What choosing spends of the budget, and what is left; empty where all is measured."""
+        selection, choice = self.selection, self.choice
+        if selection is None or choice is None:
+            return {}
+        left = len(self.measures)
+        return {
+            "chosen": choice.count,
+            "candidates": selection.candidates if isinstance(selection, Selected) else left,
+            "mechanism": choice.mechanism,
+            "choosing": budget_to_dict(selection.budget),
+            "measuring": budget_to_dict(self.measuring),
         }
 
     @property
@@ -222,6 +365,7 @@ class Plan:
             "statistics": self.statistics_table(),
             "notes": list(self.notes),
             "guards": guards_to_dict(self.guards),
+            **({} if self.selection is None else {"selection": self.selection.to_dict()}),
         }
 
     @property
@@ -255,23 +399,44 @@ class Plan:
             They would be too large, or hold a name that is no text.
         """
         if self.has_code:
+            self._check_files_of_chosen()
             return
         content = self.to_dict()
         check_expressions(_expressions(content["measures"], content["guards"]))
         noise, spoken = self.noise, len(json_text(self.privacy))
-        digits = (
-            len(str(s)) + len(str(f)) for s, f in zip(noise.steps, noise.factors, strict=True)
-        )
+        if self.choose is None:
+            digits = sum(
+                len(str(s)) + len(str(f)) for s, f in zip(noise.steps, noise.factors, strict=True)
+            )
+        else:
+            digits = 2 * MOST_DIGITS * len(noise.steps)
         check_json_size(
             json_text(content),
             "plan",
-            more_bytes=sum(digits) + _ANSWER_BYTES * len(noise.steps) + 2 * spoken + _ANSWERS_BYTES,
+            more_bytes=digits + _ANSWER_BYTES * len(noise.steps) + 2 * spoken + _ANSWERS_BYTES,
             more_values=_ANSWER_VALUES * len(noise.steps) + _ANSWERS_VALUES,
         )
+
+    def _check_files_of_chosen(self) -> None:
+        """A plan that holds code has no file, but what is chosen from it may have one."""
+        if self.choose is None:
+            return
+        places = [i for i, m in enumerate(self.measures) if not isinstance(m, FunctionMeasure)]
+        if 0 < len(places) < len(self.measures):
+            self.chosen(places).check_files()
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write ``plan.json``; an existing file only with ``force``."""
         write_json(path, self.to_dict(), force=force)
+
+
+def _told(candidates: int, measures: Sequence[Measure]) -> str:
+    """What was chosen, in words."""
+    names = [f"{m.kind}({', '.join(map(label, m.columns))})" for m in measures]
+    return (
+        f"Chosen of {candidates:,} measures, as those that the synthetic table seems to get most "
+        f"wrong: {listed(names, str)}. The others were not measured."
+    )
 
 
 def terms_of(schema: Schema, basis: Basis, budget: Budget, unit: Unit) -> Terms:
@@ -330,8 +495,9 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
     """The plan that :meth:`Plan.to_dict` wrote; strict."""
     if content.get("format") != FORMAT:
         raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
-    if set(content) != _KEYS:
-        raise FormatError(f"keys missing or unknown: {listed(sorted(set(content) ^ _KEYS))}.")
+    if set(content) - {"selection"} != _KEYS:
+        odd = (set(content) - {"selection"}) ^ _KEYS
+        raise FormatError(f"keys missing or unknown: {listed(sorted(odd))}.")
     try:
         entries = content["measures"]
         if not isinstance(entries, list):
@@ -355,6 +521,7 @@ def plan_from_dict(content: Mapping[str, Any]) -> Plan:
             expected=expected,
             notes=_notes(content["notes"]),
             guards=guards_from_dict(content["guards"]),
+            selection=selection_from_dict(content["selection"]) if "selection" in content else None,
         )
         missing = [n for m in plan.measures for n in m.columns if n not in plan.schema]
         if missing:

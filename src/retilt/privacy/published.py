@@ -66,7 +66,7 @@ _LEAST_OWN = 1e-6
 """Part of each variance that is taken as its own, so that a singular matrix can be inverted."""
 
 _KEYS = frozenset({"format", "source", "privacy", "rows", "schema", "statistics", "covariance"})
-_BY_SCHEMA = ("_bound", "_noise", "tolerances", "dominated")
+_BY_SCHEMA = ("_bound", "_noise", "tolerances", "dominated", "estimates")
 """What is computed once, and depends on the schema."""
 
 _NEEDED = frozenset({"format", "source", "statistics"})
@@ -308,6 +308,11 @@ class Published:
         nudge = np.where(self.exact, EXACT_TOLERANCE, 0.0)
         moved = self.queries.standard_errors(self.means, nudge**2, np.zeros((len(nudge), 0)))
         return np.where(self.exact, moved, 0.0)
+
+    @cached_property
+    def estimates(self) -> FloatArray:
+        """(S,) the statistics as their source gave them."""
+        return self.queries.evaluate(self.means)
 
     def errors_at(self, means: FloatArray) -> FloatArray:
         """(S,) standard errors of the statistics, linearised at (K,) ``means``."""

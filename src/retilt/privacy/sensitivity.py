@@ -67,6 +67,15 @@ def sqrt_up(value: Fraction) -> Fraction:
     return Fraction(root, 2**half)
 
 
+def sqrt_down(value: Fraction) -> Fraction:
+    """A fraction at most the square root of ``value``, by less than 2**-59 of it.
+
+    >>> sqrt_down(Fraction(9)) <= 3
+    True
+    """
+    return sqrt_up(value) * (1 - Fraction(1, 2**60))
+
+
 def float_up(value: Fraction) -> float:
     """The least float that is at least ``value``.
 
@@ -156,6 +165,37 @@ def joint_sensitivity(
     return total
 
 
+def quietest(queries: QuerySet, scales: Sequence[Fraction]) -> list[Fraction]:
+    """(K,) how loud each query is asked at least, by whichever of its blocks asks it."""
+    asked = [Fraction(0)] * queries.size
+    for block, where, scale in zip(queries.blocks, queries.positions, scales, strict=True):
+        for place, own in zip(where.tolist(), block.scales, strict=True):
+            product = scale * own
+            if not asked[place] or product < asked[place]:
+                asked[place] = product
+    return asked
+
+
+def choice_sensitivities(
+    queries: QuerySet,
+    scales: Sequence[Fraction],
+    count_scale: Fraction | None,
+    norm: Norm,
+    choose: int,
+) -> tuple[Fraction, Fraction]:
+    """Bounds on :func:`joint_sensitivity` for any ``choose`` of the blocks: least and largest.
+
+    The largest is that of the blocks with the largest parts. Of the least only one block counts,
+    for the others may ask nothing that it does not.
+    """
+    parts = sorted(
+        (s**norm * b.sensitivity() for s, b in zip(scales, queries.blocks, strict=True)),
+        reverse=True,
+    )
+    count = Fraction(0) if count_scale is None else count_scale**norm
+    return parts[-1] + count, sum(parts[:choose], count)
+
+
 def sensitivity_of_rows(bound: Fraction, max_rows: int, norm: Norm) -> Fraction:
     """The bound for ``max_rows`` rows of one person, from that for one row.
 
@@ -181,8 +221,12 @@ def plan_noise(
     *,
     max_rows: int = 1,
     rows: int = MOST_ROWS,
+    choose: int | None = None,
 ) -> NoisePlan:
     """The noise that makes the release of all sums satisfy ``budget``.
+
+    With ``choose`` only so many of the blocks will be released: no query then has more noise
+    than is given here, whichever they are.
 
     ``max_rows`` is the most rows of one person that enter the sums; 1 where the unit is a row.
     ``rows`` is the table's expected number of rows; no sum can overflow for it or for
@@ -192,22 +236,26 @@ def plan_noise(
     ------
     PrivacyError
         A scale is not positive, the noise would be too large to draw safely, or a sum too large
-        to be exact or to be written.
+        to be exact or to be written; with ``choose``, for any of the choices.
     """
     if any(s <= 0 for s in scales) or (count_scale is not None and count_scale <= 0):
         raise PrivacyError(
             "scales: got one that is not above 0; every block needs a positive scale."
         )
     norm = norm_of(budget)
-    one_row = joint_sensitivity(queries, scales, count_scale, norm)
+    if choose is None:
+        one_row = joint_sensitivity(queries, scales, count_scale, norm)
+        loudness, _ = loudest(queries, scales)
+    else:
+        least_row, one_row = choice_sensitivities(queries, scales, count_scale, norm, choose)
+        loudness = quietest(queries, scales)
     bound = sensitivity_of_rows(one_row, max_rows, norm)
-    loudness, _ = loudest(queries, scales)
     units = list(queries.units)
     if count_scale is not None:
         loudness.append(count_scale)
         units.append(1)
     sensitivity = bound if norm == 1 else sqrt_up(bound)
-    base, calibration = _base_deviation(sensitivity, budget, coordinates=len(units))
+    base, calibration = base_deviation(sensitivity, budget, coordinates=len(units))
     factors, noise_scales, steps = [], [], []
     known: dict[tuple[int, int, int], tuple[int, float]] = {}
     for unit, loud in zip(units, loudness, strict=True):
@@ -218,7 +266,14 @@ def plan_noise(
         factors.append(factor)
         noise_scales.append(scale)
         steps.append(factor * unit)
-    _check_room(units, steps, max(rows, MOST_ROWS))
+    largest = steps
+    if choose is not None:
+        # The least noise of any choice: one block, of one query, the loudest.
+        bound = sensitivity_of_rows(least_row, max_rows, norm)
+        low, _ = base_deviation(bound if norm == 1 else sqrt_down(bound), budget, coordinates=1)
+        louder, _ = loudest(queries, scales)
+        largest = [_largest_step(low, units, [*louder, *loudness[queries.size :]])]
+    _check_room(units, largest, max(rows, MOST_ROWS))
     return NoisePlan(
         norm=norm,
         factors=tuple(factors),
@@ -227,6 +282,17 @@ def plan_noise(
         sensitivity=float_up(sensitivity),
         calibration=calibration,
     )
+
+
+def _largest_step(base: Fraction, units: Sequence[int], loudness: Sequence[Fraction]) -> int:
+    """The largest step that any query has where the noise is no less than ``base``."""
+    if base == 0:
+        raise PrivacyError(
+            "select: a measure of the workload asks nothing of any row. Leave it out."
+        )
+    quiet = [base * unit / loud for unit, loud in set(zip(units, loudness, strict=True))]
+    # A step is the unit times ceil(LEAST_DEVIATION / noise in units).
+    return max(units) * max(1, math.ceil(LEAST_DEVIATION / min(quiet)))
 
 
 def _check_room(units: Sequence[int], steps: Sequence[int], rows: int) -> None:
@@ -268,11 +334,11 @@ def unit_deviation(budget: Budget, *, coordinates: int, max_rows: int, rows: int
 
     For predictions: the noise that is drawn is :func:`plan_noise`'s.
     """
-    base, _ = _base_deviation(Fraction(max_rows), budget, coordinates=coordinates)
+    base, _ = base_deviation(Fraction(max_rows), budget, coordinates=coordinates)
     return float(base) * (math.sqrt(2) if norm_of(budget) == 1 else 1.0) / rows
 
 
-def _base_deviation(
+def base_deviation(
     sensitivity: Fraction, budget: Budget, *, coordinates: int
 ) -> tuple[Fraction, Calibration | None]:
     """Noise scale of a scaled query: Delta / mu, or Delta / epsilon for Laplace."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from retilt.measures.base import label
 from retilt.measures.calls import FunctionMeasure
-from retilt.privacy.budget import describe, loss_in_words, rounded_up
+from retilt.privacy.budget import budget_from_dict, describe, loss_in_words, rounded_up
+from retilt.privacy.selection import GUMBEL
 from retilt.privacy.unit import unit_to_json
 
 if TYPE_CHECKING:
@@ -62,10 +63,26 @@ def not_covered(plan: Plan) -> list[str]:
 def _claim(plan: Plan) -> str:
     kind = "Laplace" if plan.noise.norm == 1 else "Gaussian"
     count = " and the row count" if plan.counts_rows else ""
+    most = "at most " if plan.choose is not None else ""
+    choice = f"{_choice(plan)} " if plan.selection is not None else ""
     return (
         "The answers, and everything computed from them and the synthetic table, spend "
-        f"{describe(plan.budget)} of the private table: {plan.unit.promise}. Mechanism: one "
-        f"release of {plan.queries.size} exact integer sums{count} with discrete {kind} noise."
+        f"{describe(plan.budget)} of the private table: {plan.unit.promise}. {choice}Mechanism: "
+        f"one release of {most}{plan.queries.size} exact integer sums{count} with discrete {kind} "
+        "noise."
+    )
+
+
+def _choice(plan: Plan) -> str:
+    """What choosing measures spends of it, and how that is done."""
+    spent = plan.privacy_of_selection
+    noise = "Gumbel" if spent["mechanism"] == GUMBEL else "exponential"
+    verb = "are" if plan.choose is not None else "were"
+    return (
+        f"Of {spent['candidates']:,} measures {spent['chosen']:,} {verb} chosen by how far the "
+        f"synthetic table is off, for {describe(budget_from_dict(spent['choosing']))} of it (the "
+        f"highest scores with {noise} noise, one after the other), and measured for the rest, "
+        f"{describe(plan.measuring)}; which were chosen is part of what is released."
     )
 
 
@@ -194,6 +211,7 @@ def _numbers(answers: Answers) -> list[str]:
     rows = {
         "Unit of privacy": unit if isinstance(unit, str) else ", ".join(map(str, unit.values())),
         "Spent by this release": describe(plan.budget),
+        **_split(plan),
         "Declared by the generator": "not declared"
         if plan.generator is None
         else f"{describe(plan.generator.budget)} ({plan.generator.name} neighbours)",
@@ -212,6 +230,19 @@ def _numbers(answers: Answers) -> list[str]:
     }
     rows |= {f"Version of {name}": version for name, version in answers.versions.items()}
     return ["| | |", "|---|---|", *(f"| {_escaped(k)} | {_escaped(v)} |" for k, v in rows.items())]
+
+
+def _split(plan: Plan) -> dict[str, str]:
+    """Which part of it chose the measures."""
+    if plan.selection is None:
+        return {}
+    spent = plan.privacy_of_selection
+    chosen = f"{spent['chosen']:,} of {spent['candidates']:,} measures"
+    return {
+        f"Of it for choosing {chosen}": describe(plan.selection.budget),
+        "Of it for measuring them": describe(plan.measuring),
+        "Mechanism of the choice": spent["mechanism"],
+    }
 
 
 _SPECIAL = set("\\`*_{}[]<>#|~&$!@")

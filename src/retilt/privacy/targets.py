@@ -77,6 +77,12 @@ class Queries(Protocol):
         """(S,) statistics at (K,) answers."""
         ...
 
+    def standard_errors(
+        self, answers: FloatArray, variances: FloatArray, factor: FloatArray
+    ) -> FloatArray:
+        """(S,) standard errors under noise ``diag(variances) + factor @ factor.T``."""
+        ...
+
 
 class Asked(Protocol):
     """What is asked of a table: a plan, or answers to one."""

@@ -193,9 +193,10 @@ def test_standard_errors_are_the_spread_of_releases(
     drawn = rng.laplace(0, scales, size) if plan.noise.norm == 1 else rng.normal(0, scales, size)
     released = (np.array(exact, dtype=np.float64) + np.rint(drawn)) / np.array(plan.noise.steps)
     rows = released[:, -1:] if count else ROWS
-    estimates = [plan.queries.evaluate(a) for a in released[:, : plan.queries.size] / rows]
     truth = make_answers(plan, exact, private=False)
-    expected = plan.queries.standard_errors(truth.means, truth.variances, truth.common_noise)
+    answers = released[:, : plan.queries.size] / rows
+    estimates = [truth.consistent.evaluate(a) for a in answers]
+    expected = truth.errors_at(truth.means)
     found = np.std(estimates, axis=0)
     assert np.isfinite(expected).all()
     # A constant statistic aside (none here), every one within 10 %.

@@ -112,13 +112,13 @@ ROW = ("adult", "replace-one", None, "sums", "3", "0.000001", None, None, "2026-
 
 
 def test_a_data_set_as_it_is_stored() -> None:
-    found = account_of(ROW, [(1, "spent", "now", None, "1", "0", "0.5", None, None)])
+    found = account_of(ROW, [(1, "spent", "now", None, "1", "0", "0.5", None, None, 0)])
     assert found.cap == Amount(Fraction(3), Fraction(1, 10**6), Fraction(0))
     assert found.spent == Amount(Fraction(1), Fraction(0), Fraction(1, 2))
     with pytest.raises(InputError):
         account_of(("adult", "neither", *ROW[2:]), [])
     with pytest.raises(ValueError, match=r"^$"):
-        account_of(ROW, [(1, "spent", "now", None, "1", "0", None, None, None)])
+        account_of(ROW, [(1, "spent", "now", None, "1", "0", None, None, None, 0)])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from retilt.measures.base import FloatArray, Norm, Relation, Terms
+from retilt.measures.consistent import Consistent
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Means, Moments
 from retilt.measures.queries import QuerySet
@@ -25,6 +26,7 @@ SCHEMA = Schema(
         "c": Numeric(-1, 1),
         "sex": Categorical(("F", "M")),
         "code": Categorical(tuple("pqrstuvw")),
+        "kind": Categorical(tuple("pqrstuvw")),
     }
 )
 ROWS = 2000
@@ -42,6 +44,7 @@ def table() -> pa.Table:
             **numbers,
             "sex": np.where(common > 0.5, "F", "M"),
             "code": rng.choice(list("pqrstuvw"), ROWS),
+            "kind": rng.choice(list("pqrstuvw"), ROWS),
         }
     )
 
@@ -49,7 +52,7 @@ def table() -> pa.Table:
 MEASURES: tuple[Any, ...] = (
     Moments(("a", "b", "c"), statistics="correlation", loudness=Fraction(1)),
     Marginal(("sex", "code")),
-    Marginal(("code",)),
+    Marginal(("kind",)),
 )
 
 
@@ -274,3 +277,48 @@ def test_a_share_keeps_its_part_beside_what_is_noisy() -> None:
     plain = block_scales(queries, answers, [1.0] * 3, 2)
     chosen = block_scales(queries, answers, fair, 2)
     assert chosen[2] / chosen[0] > 1.5 * plain[2] / plain[0]
+
+
+# --- tables that larger ones tell -------------------------------------------------------------
+
+
+def joined_total(queries: QuerySet, scales: Any, weights: Any, norm: Norm) -> float:
+    """Weighted mean squared error of each table's cells, estimated together."""
+    delta = float(joint_sensitivity(queries, list(scales), None, norm)) ** (1 / norm)
+    asked, _ = loudest(queries, list(scales))
+    variances = (delta / np.array([float(s) for s in asked])) ** 2
+    errors = Consistent(queries, variances, None).share_errors(np.zeros(queries.size))
+    return sum(w * float(np.mean(errors[n] ** 2)) for n, w in enumerate(weights))
+
+
+def overlapping(names: list[str], *, single: bool = True) -> QuerySet:
+    schema = Schema({n: Categorical(("x", "y")) for n in names})
+    columns = [*combinations(names, 2), *([(n,) for n in names] if single else [])]
+    return QuerySet(tuple(Marginal(c).bind(Terms(schema)) for c in columns))
+
+
+def test_tables_that_larger_ones_tell_are_asked_quietly() -> None:
+    queries = overlapping(list("abcdefgh"))
+    answers = np.zeros(queries.size)
+    sizes = [len(b.units) for b in queries.blocks]
+    scales = block_scales(queries, answers, [1 / s for s in sizes], 2)
+    assert {scales[0]} == set(scales[:28])
+    assert max(scales[28:]) < scales[0] / 3
+    # Against the same with the margins as loud as they would be by themselves.
+    loud = [*scales[:28], *(4 * s for s in scales[28:])]
+    ones = [1.0] * len(sizes)
+    assert joined_total(queries, scales, ones, 2) < 0.94 * joined_total(queries, loud, ones, 2)
+
+
+def test_important_margins_are_asked_for_themselves() -> None:
+    queries = overlapping(list("abc"))
+    importances = [1.0, 1.0, 1.0, 1e4, 1e4, 1e4]
+    scales = block_scales(queries, np.zeros(queries.size), importances, 2)
+    assert scales[3:] == [Fraction(1)] * 3
+
+
+def test_no_table_is_quieter_where_not_all_may_be_measured() -> None:
+    queries = overlapping(list("abcdefgh"))
+    importances = [1.0 / len(b.units) for b in queries.blocks]
+    scales = block_scales(queries, np.zeros(queries.size), importances, 2, alone=True)
+    assert min(scales) > Fraction(9, 10)

@@ -204,7 +204,8 @@ def test_estimates_scatter_around_the_truth_as_told(name: str) -> None:
     assert np.abs(off.mean(axis=0)).max() < 6 / math.sqrt(200)
     # A Laplace variable's fourth moment makes its sample deviation twice as uncertain.
     np.testing.assert_allclose(off.std(axis=0), 1, rtol=0.4 if plan.noise.norm == 1 else 0.25)
-    assert np.sqrt((off**2).mean()) == pytest.approx(1, rel=0.05)
+    # Under add/remove one error of the count is in all statistics of a release.
+    assert np.sqrt((off**2).mean()) == pytest.approx(1, rel=0.1 if plan.noise.norm == 1 else 0.05)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -562,6 +562,22 @@ def test_a_charge_is_in_the_file_itself(ledger: Ledger, tmp_path: Path) -> None:
     assert shown(Ledger(tmp_path / "copy.db"))["spent"]["epsilon"] == 1
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_every_commit_is_on_the_disk(ledger: Ledger, tmp_path: Path, create: bool) -> None:
+    """Write-ahead log, flushed at each commit: of a new file and of one that another made."""
+    if create:
+        ledger = Ledger(tmp_path / "new.db")
+    else:
+        with sqlite3.connect(ledger.path) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+        database.close()
+    with ledger._connected(create=create) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert database.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert database.execute("PRAGMA foreign_keys").fetchone() == (1,)
+        assert database.execute("PRAGMA trusted_schema").fetchone() == (0,)
+
+
 def test_a_ledger_does_not_follow_the_folder(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
