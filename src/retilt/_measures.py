@@ -115,7 +115,9 @@ CLIP = Annotated[
     Literal["auto", "none"],
     typer.Option(
         help="`auto`: columns whose bounds are far beyond nearly all synthetic values are clamped "
-        "to narrower ones in moments, where that predicts less error. `none`: never.",
+        "to narrower ones in moments, and rows pulled in to a ball, where that predicts less "
+        "error. "
+        "`none`: never, but for bounds that a workload file gives.",
         rich_help_panel=MEASURES,
     ),
 ]

@@ -216,7 +216,10 @@ def _ascending(given: Any, what: str) -> list[float]:
         raise InputError(f"{what}: got {short(given)}, expected numbers such as [0.1, 0.3, 1, 3].")
     numbers = list(given)
     good = all(
-        isinstance(n, (int, float, np.integer, np.floating)) and 0 < n < np.inf for n in numbers
+        isinstance(n, (int, float, np.integer, np.floating))
+        and not isinstance(n, bool)
+        and 0 < n < np.inf
+        for n in numbers
     )
     if not numbers or not good:
         raise InputError(f"{what}: got {short(numbers)}, expected finite numbers above 0.")

@@ -29,7 +29,6 @@ from retilt.measures.grouped import GroupedBlock
 from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.marginals import MarginalBlock
 from retilt.measures.moments import MomentsBlock
-from retilt.measures.partitions import named_cells
 from retilt.measures.queries import QuerySet
 from retilt.measures.rates import RateBlock
 from retilt.measures.second_moments import SecondMoments, natural_bounds
@@ -346,11 +345,8 @@ def _reach_of(block: Block, arrays: Sequence[IntArray]) -> _Reach:
 def _cells(block: MarginalBlock, arrays: Sequence[IntArray]) -> _Reach:
     """Any share, or none where no row lies; what the schema does not name is not missed."""
     full = block.counts(arrays) > 0
-    named = np.array([True])
-    for variable, cells in zip(block.variables, block.shape, strict=True):
-        named = np.outer(named, named_cells(variable.column, cells)).ravel()
     allowed = np.tile([0.0, 1.0], (block.size, 1))
-    return _Reach(np.where(full[:, None], allowed, np.nan), allowed, named & ~full)
+    return _Reach(np.where(full[:, None], allowed, np.nan), allowed, block.named & ~full)
 
 
 def _rates(block: RateBlock, arrays: Sequence[IntArray]) -> _Reach:

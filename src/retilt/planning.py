@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retilt.candidates import plan_designs
 from retilt.clamping import Clamping, clamp_note
@@ -39,6 +40,7 @@ from retilt.measures.base import (
 from retilt.measures.calls import check_callables
 from retilt.measures.entries import SQL_FIELDS, check_expressions, listed
 from retilt.measures.grouping import GroupedMeasure
+from retilt.measures.marginals import MarginalBlock
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition, rare
@@ -442,14 +444,20 @@ class _Planner:
         encoded = self.stand_in.encode(queries.features)
         for block in queries.blocks:
             if isinstance(block, Partition):
-                counts = block.counts([encoded[f] for f in block.features])
-                empty = int(np.count_nonzero(counts == 0))
-                if empty:
+                empty = block.counts([encoded[f] for f in block.features]) == 0
+                if empty.any():
                     names = ", ".join(v.label for v in block.variables)
+                    drawn = _drawn(block, empty)
                     yield (
-                        f"table of {names}: {empty} of {block.size} cells hold no synthetic row; "
-                        "no weights can give them a share; --support mix (support='mix') adds rows."
+                        f"table of {names}: {empty.sum()} of {block.size} cells hold no synthetic "
+                        "row; no weights can give them a share"
+                        f"{f', but --support mix adds rows to {drawn} of them' if drawn else ''}."
                     )
+
+
+def _drawn(block: object, empty: NDArray[np.bool_]) -> int:
+    """How many empty cells redrawn rows come to: not `other`, nor null where there is none."""
+    return int((empty & block.named).sum()) if isinstance(block, MarginalBlock) else 0
 
 
 def _selection_notes(draft: Plan) -> Iterator[str]:

@@ -17,6 +17,7 @@ _ENVELOPE = frozenset(("kind", "weight", "scale"))
 """Keys that every measure has in a plan, whatever its kind."""
 
 _FRACTION = re.compile(r"([0-9]{1,50})(?:/([0-9]{1,50}))?")
+_WHOLE = re.compile(r"-?[0-9]+")
 _LARGEST = 2**40
 
 MAX_EXPRESSIONS = 1_000
@@ -107,6 +108,17 @@ def parse_fraction(text: object, what: str) -> Fraction:
     if not (0 < above <= _LARGEST * below and 0 < below <= _LARGEST):
         raise FormatError(f"{what}: got {short(text)}, expected a fraction above 0 such as '3/4'.")
     return Fraction(above, below)
+
+
+def parse_whole(text: object, what: str, *, digits: int) -> int:
+    """A whole number written as text, of so many digits at most.
+
+    >>> parse_whole("-12", "values", digits=3)
+    -12
+    """
+    if not isinstance(text, str) or len(text) > digits + 1 or not _WHOLE.fullmatch(text):
+        raise FormatError(f"{what}: expected whole numbers written as text.")
+    return int(text)
 
 
 def check_expressions(texts: Iterable[object]) -> None:

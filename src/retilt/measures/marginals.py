@@ -19,6 +19,7 @@ from retilt.measures.partitions import (
     check_all_bins,
     check_cells,
     fix_edges,
+    named_cells,
     require_edges,
     worst,
 )
@@ -98,6 +99,14 @@ class Marginal:
 @dataclass(frozen=True)
 class MarginalBlock(Partition):
     """A table bound to a schema. See :class:`retilt.measures.base.Block`."""
+
+    @property
+    def named(self) -> NDArray[np.bool_]:
+        """(K,) which cells stand for something that the schema says there is."""
+        named = np.array([True])
+        for variable, cells in zip(self.variables, self.shape, strict=True):
+            named = np.outer(named, named_cells(variable.column, cells)).ravel()
+        return named
 
     @property
     def statistics(self) -> tuple[str, ...]:

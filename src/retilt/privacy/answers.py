@@ -25,7 +25,7 @@ from retilt._version import __version__
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray, Norm
 from retilt.measures.consistent import Consistent
-from retilt.measures.entries import is_number, listed, short
+from retilt.measures.entries import is_number, listed, parse_whole, short
 from retilt.measures.guards import Guards
 from retilt.measures.partitions import TRUSTED
 from retilt.measures.queries import QuerySet
@@ -320,7 +320,10 @@ def answers_from_dict(content: Mapping[str, Any]) -> Answers:
             raise FormatError("plan: its measures are yet to be chosen; it has no answers.")
         answers = Answers(
             plan=plan,
-            values=tuple(map(_integer, _list(content["values"], "values"))),
+            values=tuple(
+                parse_whole(text, "values", digits=MOST_DIGITS)
+                for text in _list(content["values"], "values")
+            ),
             factors=tuple(map(_factor, _list(content["factors"], "factors"))),
             noise_scales=tuple(map(_noise_scale, _list(content["noise_scales"], "noise_scales"))),
             private=_flag(content["private"]),
@@ -418,15 +421,6 @@ def _noise_scale(value: object) -> float:
     if not number or not 0 < value <= MAX_SCALE:  # type: ignore[operator]
         raise FormatError("noise_scales: expected numbers above 0.")
     return float(value)  # type: ignore[arg-type]
-
-
-def _integer(text: object) -> int:
-    if not isinstance(text, str) or len(text) > MOST_DIGITS + 1:  # and a sign
-        raise FormatError("values: expected whole numbers written as text.")
-    try:
-        return int(text)
-    except ValueError:
-        raise FormatError("values: expected whole numbers written as text.") from None
 
 
 def make_answers(

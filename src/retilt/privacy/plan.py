@@ -38,6 +38,7 @@ from retilt.measures.formats import (
 )
 from retilt.measures.guards import Guards
 from retilt.measures.marginals import Marginal
+from retilt.measures.partitions import Partition
 from retilt.measures.queries import MAX_QUERIES, QuerySet, gather
 from retilt.measures.workload import check_number
 from retilt.privacy import statement
@@ -259,7 +260,7 @@ class Plan:
             measures=measures,
             scales=tuple(self.scales[i] for i in kept),
             expected=(),
-            notes=(_told(len(self.measures), measures), *self.notes[1:]),
+            notes=(_told(len(self.measures), measures), *self._notes_without(kept)),
             selection=Selected(
                 candidates=len(self.measures),
                 budget=self.selection.budget,
@@ -270,6 +271,15 @@ class Plan:
             return made
         known = dict(zip(self.queries.statistic_keys, self.expected, strict=True))
         return replace(made, expected=tuple(known[k] for k in made.queries.statistic_keys))
+
+    def _notes_without(self, kept: Sequence[int]) -> list[str]:
+        """The notes but the first, and but those on tables that are not kept."""
+        left_out = []
+        for number, block in enumerate(self.queries.blocks):
+            if number not in kept and isinstance(block, Partition):
+                names = ", ".join(v.label for v in block.variables)
+                left_out += [f"table of {names}: ", f"{names}: "]
+        return [n for n in self.notes[1:] if not n.startswith(tuple(left_out))]
 
     @property
     def selected(self) -> str:

@@ -34,6 +34,7 @@ above 0, is multiplied by a number below 1 (:func:`newness`), which moves no two
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,7 +44,7 @@ from typing import Any, TypeAlias
 
 from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import Block, Norm
-from retilt.measures.entries import is_number, listed, short
+from retilt.measures.entries import is_number, listed, parse_whole, short
 from retilt.measures.queries import MAX_QUERIES, QuerySet
 from retilt.privacy.budget import (
     ZCDP,
@@ -80,6 +81,7 @@ _LEAST_NEW = Fraction(1, 4)
 
 _LARGEST_SCORE = 2**61
 _LARGEST_SUM = 10**40
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class Selected:
     def __post_init__(self) -> None:
         _check_count("candidates", self.candidates)
         sha = self.plan_sha256
-        if sha is not None and not (isinstance(sha, str) and len(sha) == 64 and sha.isalnum()):
+        if sha is not None and not (isinstance(sha, str) and _HASH.fullmatch(sha)):
             raise InputError("selection: plan_sha256: expected a hash of 64 digits, or null.")
 
     def check(self, chosen: int) -> None:
@@ -528,18 +530,17 @@ def selection_from_dict(content: object) -> Provenance:
                 parts["sums"] = _sums(content["sums"])
             made: Provenance = maker(**parts)
             return made
-    raise FormatError(f"selection: keys missing or unknown: got {listed(sorted(content))}.")
+    before, after = (listed(m.__dataclass_fields__) for m in (Selection, Selected))
+    raise FormatError(
+        f"selection: got {short(sorted(content))}, expected {before} before the choice, or {after} "
+        "after it."
+    )
 
 
 def _sums(content: object) -> tuple[int, ...]:
     if not isinstance(content, list) or len(content) > MAX_QUERIES:
         raise FormatError(f"selection: sums: expected a list of at most {MAX_QUERIES:,}.")
-    if not all(isinstance(t, str) and len(t) <= 41 for t in content):
-        raise FormatError("selection: sums: expected whole numbers written as text.")
-    try:
-        return tuple(map(int, content))
-    except ValueError:
-        raise FormatError("selection: sums: expected whole numbers written as text.") from None
+    return tuple(parse_whole(text, "selection: sums", digits=40) for text in content)
 
 
 def _is_whole(value: object) -> bool:
