@@ -158,6 +158,17 @@ TARGETS = (
     Target("retilt.privacy.unit", (*UNITS, *BOUNDS), but=("*.promise", "*._used")),
     Target("retilt.privacy.allocation", (*UNITS, *BOUNDS)),
     Target(
+        "retilt.privacy.selection",
+        (
+            *UNITS,
+            "unit/privacy/test_selection.py",
+            "unit/privacy/test_noisy_max.py",
+            "unit/test_selection.py",
+            "properties/test_scores.py",
+        ),
+        but=("*.to_dict",),
+    ),
+    Target(
         "retilt.privacy.plan",
         (*UNITS, *BOUNDS, "unit/privacy/test_hostile_files.py", "unit/test_persons.py"),
         only=(
