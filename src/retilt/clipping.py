@@ -37,6 +37,9 @@ _POWERS = (0.0, 0.25, 0.5)
 _LEAST_GAIN = 0.7
 """A ball has to take the predicted loss below this part of that without one."""
 
+_MOST_LOSS = 1.25
+"""And no kind of statistic (means, deviations, correlations) may have so many times more noise."""
+
 
 @dataclass(frozen=True)
 class Clipping:
@@ -104,9 +107,23 @@ class Clipping:
             tried = [self._like(first, m) for m in boxed]
             after = self._losses(numbers, tried)
             ratio = max((a / b for a, b in zip(after, before, strict=True) if b > 0), default=1.0)
-            if ratio < least:
+            if ratio < least and not self._spoils(numbers, boxed, tried):
                 best, least = tried, ratio
         return best
+
+    def _spoils(
+        self, numbers: Sequence[int], boxed: Sequence[Moments], tried: Sequence[Moments]
+    ) -> bool:
+        """Whether a kind of statistic pays for the others: squares are not as loud in a ball."""
+        return any(
+            after > _MOST_LOSS * before
+            for number, old, new in zip(numbers, boxed, tried, strict=True)
+            for before, after in zip(
+                self.losses.errors(number, old).values(),
+                self.losses.errors(number, new).values(),
+                strict=True,
+            )
+        )
 
     def _moments(self, number: int) -> Moments:
         measure = self.measures[number]

@@ -155,6 +155,18 @@ class Losses:
         )
         return narrowed.weight * (float(squares[told].sum()) + missed)
 
+    def errors(self, number: int, measure: GroupedMeasure) -> dict[str, float]:
+        """Root mean square of what noise is predicted to do, by kind of statistic."""
+        seen = self._at(number, measure)
+        compared = self._at(number, whole_of(measure)).comparisons * seen.errors
+        kinds = [name.split("(")[0] for name in measure.bind(self.terms).statistics]
+        found = {}
+        for kind in dict.fromkeys(kinds):
+            own = compared[[k == kind for k in kinds]]
+            own = own[np.isfinite(own)]
+            found[kind] = float(np.sqrt(np.mean(own**2))) if len(own) else 0.0
+        return found
+
     def _narrowed(
         self, number: int, measure: GroupedMeasure
     ) -> Iterator[tuple[str, int, float, float]]:

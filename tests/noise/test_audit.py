@@ -337,6 +337,5 @@ def test_narrow_noise_is_seen_at_a_small_claim(norm: int, monkeypatch: pytest.Mo
     found = audit(plan, draws=20_000, pairs=500, seed=0)
     assert found.bound.value < found.claim
     assert found.apart is not None
-    assert found.apart.high < 0.95
-    assert found.together.high < 1
+    assert found.apart.high < 0.95  # all sums together are drawn too few times to tell
     assert not found.holds
