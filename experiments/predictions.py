@@ -68,10 +68,9 @@ def workloads(name: str, synthetic: pd.DataFrame, schema: object) -> dict[str, W
 def realised(private: pa.Table, plan: Plan, runs: int) -> FloatArray:
     """(S,) root mean square error of the estimates over some draws of the noise."""
     exact = exact_sums(private, plan)
-    evaluate = plan.queries.evaluate
-    truth = evaluate(make_answers(plan, exact, private=False).means)
+    truth = make_answers(plan, exact, private=False).estimates
     off = [
-        evaluate(make_answers(plan, noisy(exact, plan.noise), private=False).means) - truth
+        make_answers(plan, noisy(exact, plan.noise), private=False).estimates - truth
         for _ in range(runs)
     ]
     errors: FloatArray = np.sqrt(np.mean(np.square(off), axis=0))
