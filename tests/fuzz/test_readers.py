@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loading import load
 
-
-def _load() -> ModuleType:
-    """The script beside this file."""
-    place = Path(__file__).with_name("readers.py")
-    spec = importlib.util.spec_from_file_location("retilt_fuzz_readers", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-readers: Any = _load()
+readers: Any = load(Path(__file__).with_name("readers.py"))
 KINDS = list(readers.READERS)
 
 

@@ -5,7 +5,6 @@ A suite that passes on broken code proves nothing, so these tests test the tests
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import load
 
 from retilt.measures import moments, partitions
 from retilt.measures.base import Relation, Terms
@@ -25,19 +25,9 @@ from retilt.privacy.budget import ZCDP, ApproxDP, PureDP
 TESTS = Path(__file__).parents[1]
 
 
-def load(path: str) -> ModuleType:
-    """A test module's plain functions (test modules are no package)."""
-    spec = importlib.util.spec_from_file_location("checks_" + Path(path).stem, TESTS / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bounds = load("properties/test_sensitivity.py")
-accounts = load("unit/privacy/test_accounting.py")
-noise = load("noise/test_noise.py")
+bounds = load(TESTS / "properties/test_sensitivity.py")
+accounts = load(TESTS / "unit/privacy/test_accounting.py")
+noise = load(TESTS / "noise/test_noise.py")
 
 REPLACE, ADD_REMOVE = Relation.REPLACE, Relation.ADD_REMOVE
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import gzip
-import importlib.util
 import itertools
 import json
 import os
@@ -25,7 +24,6 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation, localcontext
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import duckdb
@@ -37,6 +35,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
+from loading import load
 
 import retilt as rt
 from retilt import cli, pipeline
@@ -51,19 +50,8 @@ from retilt.tables import encode
 HERE = Path(__file__).parent
 
 
-def load(name: str) -> ModuleType:
-    """A neighbour's plain functions (test modules are no package)."""
-    spec = importlib.util.spec_from_file_location("neighbours_" + name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-observing = load("observing")
-persons_tests = load("test_persons")
+observing = load(HERE / "observing.py")
+persons_tests = load(HERE / "test_persons.py")
 
 # --- plans ------------------------------------------------------------------------------------
 

@@ -8,15 +8,12 @@ are equal outside ``values``. Under add/remove neighbours this includes the numb
 from __future__ import annotations
 
 import csv
-import importlib.util
 import itertools
 import json
-import sys
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import duckdb
@@ -26,6 +23,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from loading import load
 
 import retilt as rt
 from retilt import cli, pipeline
@@ -57,19 +55,7 @@ HOSTILE = {
 }
 
 
-def load(name: str) -> ModuleType:
-    """A neighbour's plain functions (test modules are no package)."""
-    path = Path(__file__).parent / f"{name}.py"
-    spec = importlib.util.spec_from_file_location("noninterference_" + name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-observing = load("observing")
+observing = load(Path(__file__).with_name("observing.py"))
 Observed = tuple[str, list[str], list[str], list[tuple[str, int]]]
 
 

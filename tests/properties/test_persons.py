@@ -8,7 +8,6 @@ broken code.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from loading import load
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
@@ -317,18 +317,7 @@ def test_rows_without_a_person_move_nothing() -> None:
 # --- nothing else shows -----------------------------------------------------------------------
 
 
-def load(name: str) -> ModuleType:
-    """Another test module's plain functions (test modules are no package)."""
-    path = Path(__file__).parent / name
-    spec = importlib.util.spec_from_file_location("lines_" + path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-lines = load("test_noninterference.py")
+lines = load(Path(__file__).with_name("test_noninterference.py"))
 IDS: dict[str, list[Any]] = {
     "different": ["1", "2", "3", "4", "5"],
     "one": ["1"] * 5,

@@ -7,17 +7,15 @@ ones: all rows are tried, and for persons rows that all are alike or chosen at r
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from loading import load
 
 import retilt as rt
 from retilt.measures.base import Relation
@@ -27,20 +25,7 @@ from retilt.privacy.plan import Plan
 from retilt.privacy.selection import GRANULARITY, Selection, Terms, scores_of
 from retilt.tables import encode
 
-
-def load(name: str) -> ModuleType:
-    """A neighbour's plain functions (test modules are no package)."""
-    path = Path(__file__).parent / f"{name}.py"
-    spec = importlib.util.spec_from_file_location("scores_" + name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-every = load("test_sensitivity_all")
+every = load(Path(__file__).with_name("test_sensitivity_all.py"))
 KINDS = (rt.ReplaceOneRow, rt.AddRemoveOneRow, rt.ReplaceOnePerson, rt.AddRemoveOnePerson)
 Sums = list[int]
 

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loading import load
 
 ROOT = Path(__file__).parents[2]
 
 
-def load_script() -> ModuleType:
-    path = ROOT / "scripts" / "mutate_privacy.py"
-    spec = importlib.util.spec_from_file_location("mutate_privacy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-script = load_script()
+script = load(ROOT / "scripts" / "mutate_privacy.py")
 
 
 def changed(text: str) -> list[str]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,7 @@ from retilt.measures.partitions import (
     TRUSTED,
     Partition,
     check_names,
-    named_cells,
+    named_products,
     require_edges,
     root,
     worst,
@@ -222,11 +221,7 @@ class GroupedBlock:
         """(R,) numbers of the cells whose moments are asked."""
         if self.partition is None:
             return np.zeros(1, dtype=np.intp)
-        parts = [
-            named_cells(v.column, cells)
-            for v, cells in zip(self.partition.variables, self.partition.shape, strict=True)
-        ]
-        return np.flatnonzero([all(cell) for cell in product(*parts)])
+        return np.flatnonzero(named_products(self.partition.variables, self.partition.shape))
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

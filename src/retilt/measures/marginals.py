@@ -19,7 +19,7 @@ from retilt.measures.partitions import (
     check_all_bins,
     check_cells,
     fix_edges,
-    named_cells,
+    named_products,
     require_edges,
     worst,
 )
@@ -103,10 +103,7 @@ class MarginalBlock(Partition):
     @property
     def named(self) -> NDArray[np.bool_]:
         """(K,) which cells stand for something that the schema says there is."""
-        named = np.array([True])
-        for variable, cells in zip(self.variables, self.shape, strict=True):
-            named = np.outer(named, named_cells(variable.column, cells)).ravel()
-        return named
+        return named_products(self.variables, self.shape)
 
     @property
     def statistics(self) -> tuple[str, ...]:

@@ -286,6 +286,14 @@ def named_cells(column: Column, cells: int) -> list[bool]:
     return [True] * (cells - len(spare) - 1) + spare + [column.nullable]
 
 
+def named_products(variables: Sequence[Variable], shape: Sequence[int]) -> NDArray[np.bool_]:
+    """(cells,) of variables together: which are named in each of them. See :func:`named_cells`."""
+    named = np.array([True])
+    for variable, cells in zip(variables, shape, strict=True):
+        named = np.outer(named, named_cells(variable.column, cells)).ravel()
+    return named
+
+
 def rare(block: Partition, shares: FloatArray, errors: FloatArray) -> list[str]:
     """Name the cells that are noise at this budget: expected error above their share.
 

@@ -39,7 +39,7 @@ from retilt.measures.partitions import (
     check_all_bins,
     check_cells,
     fix_edges,
-    named_cells,
+    named_products,
     require_edges,
     root,
     worst,
@@ -154,11 +154,7 @@ class RateBlock(Partition):
     @cached_property
     def named(self) -> NDArray[np.intp]:
         """(S,) numbers of the groups that a rate is reported of: those that the schema names."""
-        parts = [
-            named_cells(v.column, cells)
-            for v, cells in zip(self.variables[:-1], self.shape[:-1], strict=True)
-        ]
-        return np.flatnonzero([all(group) for group in product(*parts)])
+        return np.flatnonzero(named_products(self.variables[:-1], self.shape[:-1]))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
