@@ -127,8 +127,14 @@ WORKLOAD = Annotated[
 ]
 
 
-def names_of(text: str, option: str) -> list[str]:
-    """Names of one CSV record.
+_NAMES = (
+    "column names with commas between them; put a name that holds a comma or a quote in double "
+    "quotes, as in 'age,\"hours, weekly\"'"
+)
+
+
+def names_of(text: str, option: str, *, expected: str = _NAMES) -> list[str]:
+    """Names, or what else is ``expected``, of one CSV record.
 
     >>> names_of('age,"hours, weekly"', "--correlate")
     ['age', 'hours, weekly']
@@ -138,10 +144,7 @@ def names_of(text: str, option: str) -> list[str]:
     except csv.Error:
         records = []
     if len(records) != 1 or not records[0]:
-        raise WorkloadError(
-            f"{option}: got {text!r}, expected column names with commas between them; put a "
-            "name that holds a comma or a quote in double quotes, as in 'age,\"hours, weekly\"'."
-        )
+        raise WorkloadError(f"{option}: got {text!r}, expected {expected}.")
     return records[0]
 
 
@@ -253,7 +256,8 @@ def _cdf(text: str) -> Workload:
         raise WorkloadError(
             f"--cdf: got {text!r}, expected a column and thresholds, as in age:at=25,45,65."
         )
-    at = names_of(options["at"], "--cdf: at")
+    asked = "thresholds with commas between them, as in age:at=25,45,65"
+    at = names_of(options["at"], "--cdf: at", expected=asked)
     found: dict[str, Any] = {}
     if "branching" in options:
         found["branching"] = _whole(options["branching"], "--cdf", "branching")
@@ -274,7 +278,8 @@ def _quantiles(text: str) -> Workload:
     main, options = split_options(text, ("at", "bins", "branching"))
     found: dict[str, Any] = {}
     if "at" in options:
-        at = names_of(options["at"], "--quantiles: at")
+        asked = "numbers between 0 and 1 with commas between them, as in age:at=0.25,0.5,0.75"
+        at = names_of(options["at"], "--quantiles: at", expected=asked)
         found["probabilities"] = [_number(t, "--quantiles", "at") for t in at]
     if "bins" in options:
         found["bins"] = _whole(options["bins"], "--quantiles", "bins")
