@@ -34,7 +34,9 @@ def design_rows(design: Design) -> int:
 def column_product(values: FloatArray, left: int, right: int) -> FloatArray:
     """(rows,) product of two columns of a table; number -1 is a column of ones."""
     ends = [c for c in (left, right) if c >= 0]
-    result: FloatArray = np.prod(values[:, ends], axis=1)
+    result: FloatArray = np.ones(values.shape[0])
+    for column in ends:
+        result *= values[:, column]
     return result
 
 
@@ -88,8 +90,10 @@ def _check_cells(position: int, design: Grouped) -> None:
 
 
 def _check_products(position: int, design: Products | Grouped) -> None:
-    if design.values.ndim != 2 or design.values.dtype != np.float64:
-        raise InputError(f"designs[{position}]: expected (rows, columns) float64 values.")
+    if design.values.ndim != 2 or design.values.dtype not in (np.float64, np.float32):
+        raise InputError(
+            f"designs[{position}]: expected (rows, columns) values, float64 or float32."
+        )
     size = design.left.size
     if not design.right.size == design.offset.size == design.factor.size == size:
         raise InputError(f"designs[{position}]: left, right, offset and factor differ in length.")
@@ -112,14 +116,17 @@ def design_means(design: Design, weights: FloatArray) -> FloatArray:
         return totals(design.codes, weights, design.size)
     if isinstance(design, Grouped):
         return _grouped_means(design, weights)
-    columns = design.values.shape[1]
-    moments = np.zeros((columns + 1, columns + 1))
+    size = design.values.shape[1]
+    # Column number -1 is the last one: ones.
+    moments = np.zeros((size + 1, size + 1))
     for start in range(0, weights.size, CHUNK):
-        values = design.values[start : start + CHUNK]
-        extended = np.ones((values.shape[0], columns + 1))
-        extended[:, :columns] = values
-        moments += (extended * weights[start : start + CHUNK, None]).T @ extended
-    # Column number -1 is the last column of the extended table: the ones.
+        own = weights[start : start + CHUNK]
+        columns = design.values[start : start + CHUNK].T.astype(np.float64, copy=False)
+        weighted = columns * own
+        moments[:-1, :-1] += weighted @ columns.T
+        moments[:-1, -1] += weighted.sum(axis=1)
+        moments[-1, -1] += own.sum()
+    moments[-1, :-1] = moments[:-1, -1]
     result: FloatArray = (
         design.offset * moments[-1, -1] + design.factor * moments[design.left, design.right]
     )

@@ -6,7 +6,8 @@ out, a chunk at a time (see ``parts.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,11 +15,27 @@ from numpy.typing import NDArray
 
 from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
 from retilt.tilting.designs import CHUNK, totals
-from retilt.tilting.parts import CellPart, Mask, Positions, ProductPart, analyse, chunks, layout
+from retilt.tilting.parts import (
+    CellPart,
+    Mask,
+    Moments,
+    Positions,
+    ProductPart,
+    analyse,
+    chunks,
+    layout,
+)
 from retilt.tilting.problem import Problem
 
-_SAMPLE = 16384
 _WORTHWHILE = 1.5
+_LOOK = 128
+"""Repetitions to expect in the sample that decides whether rows are worth merging."""
+
+_HEADROOM = 300.0
+"""How far above the reference an exponent may lie."""
+
+_LEAST = -700.0
+"""Exponents below are nothing: exp(-745) is the smallest number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +85,30 @@ class Rows:
 
     Attributes
     ----------
-    support
-        (n,) row numbers in the problem.
+    chosen
+        (n,) row numbers in the problem, or None for all rows.
     base
         (n,) their base weights, sum 1.
     groups
         (n,) number of the merged row that each belongs to, or None if none was merged.
-    merged, log_merged
-        (rows,) base weights of the merged rows, and their logarithms.
+    merged
+        (rows,) base weights of the merged rows.
+    log_merged
+        Their logarithms; one number where all are alike.
     spread
-        (rows,) sum of the squared shares of a merged row's members (1 for a single row).
+        (rows,) sum of the squared shares of a merged row's members, or None if none was merged.
     varying
         (K,) whether a query takes more than one value on the support.
     constants
         (K,) the value of each constant query; 0 for the varying ones.
     """
 
-    support: Positions
+    chosen: Positions | None
     base: FloatArray
     groups: Positions | None
     merged: FloatArray
-    log_merged: FloatArray
-    spread: FloatArray
+    log_merged: FloatArray | float
+    spread: FloatArray | None
     varying: Mask
     constants: FloatArray
     products: tuple[ProductPart, ...]
@@ -103,30 +122,25 @@ class Rows:
     @classmethod
     def of(cls, problem: Problem, sample: Sample | None = None) -> Rows:
         """Lay out the rows of a problem, or those of a sample."""
-        if sample is None:
-            support = np.flatnonzero(problem.base > 0)
-            base = problem.base[support]
-        else:
-            support, base = sample.rows, sample.base
-        base = base / base.sum()
-        designs = [_restricted(design, support, problem.rows) for design in problem.designs]
-        groups, first = _merge(designs, support.size)
-        if groups is None:
-            merged, spread = base, np.ones(base.size)
-        else:
+        chosen, base = _chosen(problem, sample)
+        designs = [_restricted(design, chosen) for design in problem.designs]
+        groups, first = _merge(designs, base.size)
+        merged, spread = base, None
+        if groups is not None:
             merged = totals(groups, base, first.size)
             spread = totals(groups, (base / merged[groups]) ** 2, first.size)
-            designs = [_restricted(design, first, support.size) for design in designs]
+            designs = [_restricted(design, first) for design in designs]
+        alike = merged.min() == merged.max()
         parts = [analyse(design) for design in designs]
         varying = np.concatenate([part[0] for part in parts])
         constants = np.concatenate([part[1] for part in parts])
         products, cells = layout(designs, [part[0] for part in parts])
         return cls(
-            support,
+            chosen,
             base,
             groups,
             merged,
-            np.log(merged),
+            float(np.log(merged[0])) if alike else np.log(merged),
             spread,
             varying,
             constants,
@@ -135,28 +149,68 @@ class Rows:
         )
 
     @property
+    def support(self) -> Positions:
+        """(n,) row numbers in the problem."""
+        return np.arange(self.base.size) if self.chosen is None else self.chosen
+
+    @property
     def base_ess(self) -> float:
         """Effective sample size of the base weights."""
-        return float(1 / np.sum(self.base**2))
+        return float(1 / (self.base @ self.base))
 
     def fold(self, multipliers: FloatArray) -> Fold:
         """Weights and means at (V,) multipliers of the varying queries.
 
-        The largest exponent is taken out before exponentiating, so that no multiplier,
-        however large, overflows.
+        Every chunk's columns are read once: scored, exponentiated, and added to the moments. A
+        reference is taken out before exponentiating, so that no multiplier, however large,
+        overflows; it is moved where a later chunk lies far above it.
         """
-        scores = self.scores(-multipliers)
-        scores += self.log_merged
-        top = float(scores.max())
-        scores -= top
-        # exp(-745) is the smallest number; below -700 a row's weight is nothing.
-        np.maximum(scores, -700.0, out=scores)
-        weights = np.exp(scores, out=scores)
-        total = float(weights.sum())
+        weights = np.array(np.broadcast_to(self.log_merged, self.merged.size))
+        for part in self.cells:
+            part.add_scores(weights, -multipliers)
+        forms = [part.form(-multipliers) for part in self.products]
+        moments = [Moments(part.columns.shape[0]) for part in self.products]
+        top, total = -np.inf, 0.0
+        for chunk in chunks(weights.size):
+            own = weights[chunk]
+            loaded = [part.load(chunk) for part in self.products]
+            for form, columns in zip(forms, loaded, strict=True):
+                form.add(own, columns)
+            highest = float(own.max())
+            if highest > top + _HEADROOM:
+                shrink = math.exp(top - highest)
+                top, total = highest, total * shrink
+                weights[: chunk.start] *= shrink
+                for sums in moments:
+                    sums.shrink(shrink)
+            own -= top
+            np.maximum(own, _LEAST, out=own)
+            np.exp(own, out=own)
+            total += float(own.sum())
+            for sums, columns in zip(moments, loaded, strict=True):
+                sums.add(own, columns)
         weights /= total
-        squares = weights**2 if self.groups is None else weights**2 * self.spread
-        ess = float(1 / np.sum(squares))
-        return Fold(top + float(np.log(total)), weights, self.means(weights), ess)
+        return Fold(
+            top + math.log(total),
+            weights,
+            self._means(weights, [sums.means(total) for sums in moments]),
+            self._ess(weights),
+        )
+
+    def _means(self, weights: FloatArray, moments: Sequence[FloatArray]) -> FloatArray:
+        """(V,) means from the products' moments and the weights."""
+        result = np.empty(int(np.count_nonzero(self.varying)))
+        for part, own in zip(self.products, moments, strict=True):
+            result[part.place] = part.of_moments(own)
+        for cells in self.cells:
+            result[cells.place] = cells.means(weights)
+        return result
+
+    def _ess(self, weights: FloatArray) -> float:
+        """Effective sample size over the rows before compression."""
+        if self.spread is None:
+            return float(1 / (weights @ weights))
+        return float(1 / np.einsum("i,i,i", weights, weights, self.spread))
 
     def scores(self, multipliers: FloatArray) -> FloatArray:
         """(rows,) multipliers times the varying queries of each merged row."""
@@ -166,7 +220,7 @@ class Rows:
         return scores
 
     def means(self, weights: FloatArray) -> FloatArray:
-        """(V,) means of the varying queries under weights of the merged rows."""
+        """(V,) sums of the varying queries times numbers; means, if these are weights."""
         result = np.empty(int(np.count_nonzero(self.varying)))
         for part in self.parts:
             result[part.place] = part.means(weights)
@@ -236,22 +290,36 @@ class Rows:
 
         A merged row's weight is shared out in proportion to the base weights.
         """
+        if self.groups is not None:
+            weights = self.base * (weights / self.merged)[self.groups]
+        if self.chosen is None:
+            return weights.copy() if self.groups is None else weights
         result: FloatArray = np.zeros(rows)
-        if self.groups is None:
-            result[self.support] = weights
-        else:
-            result[self.support] = self.base * (weights / self.merged)[self.groups]
+        result[self.chosen] = weights
         return result
 
 
-def _restricted(design: Design, rows: Positions, total: int) -> Design:
-    if rows.size == total:
+def _chosen(problem: Problem, sample: Sample | None) -> tuple[Positions | None, FloatArray]:
+    """Numbers of the rows with a base weight, None for all, and their (n,) base weights."""
+    if sample is not None:
+        return sample.rows, sample.base / sample.base.sum()
+    if problem.base.min() > 0:
+        return None, problem.base
+    chosen = np.flatnonzero(problem.base > 0)
+    base = problem.base[chosen]
+    return chosen, base / base.sum()
+
+
+def _restricted(design: Design, rows: Positions | None) -> Design:
+    if rows is None:
         return design
     if isinstance(design, Indicators):
         return Indicators(design.codes[rows], design.size)
+    # The rows of a table that is stored by columns, still by columns.
+    values = design.values.T[:, rows].T
     if isinstance(design, Grouped):
-        return replace(design, codes=design.codes[rows], values=design.values[rows])
-    return replace(design, values=design.values[rows])
+        return replace(design, codes=design.codes[rows], values=values)
+    return replace(design, values=values)
 
 
 def _identifying(designs: list[Design], rows: Positions | slice) -> Iterator[NDArray[np.uint64]]:
@@ -264,7 +332,7 @@ def _identifying(designs: list[Design], rows: Positions | slice) -> Iterator[NDA
         used = np.unique(np.concatenate([design.left, design.right]))
         for column in used[used >= 0]:
             # Adding zero turns -0.0 into 0.0, which has other bits but is the same value.
-            yield (design.values[rows, column] + 0.0).view(np.uint64)
+            yield (design.values[rows, column].astype(np.float64) + 0.0).view(np.uint64)
 
 
 def _hashes(designs: list[Design], rows: Positions | slice, count: int) -> NDArray[np.uint64]:
@@ -282,11 +350,12 @@ def _hashes(designs: list[Design], rows: Positions | slice, count: int) -> NDArr
 def _merge(designs: list[Design], rows: int) -> tuple[Positions | None, Positions]:
     """Group number of every row and the first row of each group; None if hardly any repeat."""
     nothing = (None, np.arange(0))
-    if rows > _SAMPLE:
-        sample = np.linspace(0, rows - 1, _SAMPLE).astype(np.intp)
-        distinct = np.unique(_hashes(designs, sample, _SAMPLE)).size
-        # G equal groups show about s**2 / 2G repetitions among s sampled rows.
-        if 2 * (_SAMPLE - distinct) * rows < _WORTHWHILE * _SAMPLE**2:
+    # G equal groups show about s**2 / 2G repetitions among s sampled rows.
+    size = math.ceil(math.sqrt(2 * _LOOK * rows / _WORTHWHILE))
+    if rows > 2 * size:
+        sample = np.linspace(0, rows - 1, size).astype(np.intp)
+        distinct = np.unique(_hashes(designs, sample, size)).size
+        if size - distinct < _LOOK:
             return nothing
     _, first, groups = np.unique(
         _hashes(designs, slice(None), rows), return_index=True, return_inverse=True

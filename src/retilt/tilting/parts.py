@@ -1,6 +1,6 @@
 """The queries of one design on some rows, laid out for passes over them.
 
-A product of columns is scored as the quadratic form z'Mz, and its mean is read off the weighted
+A product of columns is scored as a quadratic form, and its mean is read off the weighted
 second moments of the columns. Queries within the cells of a partition are looked up and counted:
 those that are the same function of a row, each in another cell, make a *layer*, the function's
 value times a table look-up. Indicators are the layer of the function 1.
@@ -30,45 +30,112 @@ def chunks(rows: int) -> Iterator[slice]:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """A linear combination of products of columns: z'Mz + l'z + constant.
+
+    Attributes
+    ----------
+    square
+        (d, d) M, not symmetric.
+    linear
+        (d,) l.
+    constant
+        What does not depend on the row.
+    """
+
+    square: FloatArray
+    linear: FloatArray
+    constant: float
+
+    def add(self, scores: FloatArray, columns: FloatArray) -> None:
+        """Add the form's values on (d, rows) columns to (rows,) scores."""
+        turned = self.square @ columns
+        turned += self.linear[:, None]
+        scores += np.einsum("ij,ij->j", turned, columns)
+        if self.constant:
+            scores += self.constant
+
+
+class Moments:
+    """Weighted sums of columns and of their products, chunk by chunk."""
+
+    def __init__(self, columns: int) -> None:
+        self._sums: FloatArray = np.zeros((columns + 1, columns + 1))
+
+    def add(self, weights: FloatArray, columns: FloatArray) -> None:
+        """Add (rows,) weights times (d, rows) columns and their products."""
+        weighted = columns * weights
+        self._sums[:-1, :-1] += weighted @ columns.T
+        self._sums[-1, :-1] += weighted.sum(axis=1)
+
+    def shrink(self, factor: float) -> None:
+        """Multiply what was added so far."""
+        self._sums *= factor
+
+    def means(self, total: float) -> FloatArray:
+        """(d + 1, d + 1) means for weights of this total; the last row and column stand for 1."""
+        result = self._sums / total
+        result[:-1, -1] = result[-1, :-1]
+        result[-1, -1] = 1.0
+        return result
+
+
+@dataclass(frozen=True, slots=True)
 class ProductPart:
     """Products of columns that are not constant on the support.
 
-    ``columns`` is (d + 1, rows) with a last row of ones, so that number -1 means "no column".
+    ``columns`` is (d, rows), float64 or float32; ``left`` and ``right`` number them, -1 for none.
     ``place`` says which of the varying queries they are.
     """
 
-    columns: FloatArray
+    columns: NDArray[np.floating]
     left: Positions
     right: Positions
     offset: FloatArray
     factor: FloatArray
     place: slice
 
+    def load(self, chunk: slice) -> FloatArray:
+        """(d, chunk) columns of some rows in double precision."""
+        return self.columns[:, chunk].astype(np.float64, copy=False)
+
+    def form(self, multipliers: FloatArray) -> Form:
+        """Multipliers times the part's queries as a form in the columns."""
+        own = multipliers[self.place]
+        size = self.columns.shape[0]
+        square = np.zeros((size + 1, size + 1))
+        np.add.at(square, (self.left, self.right), own * self.factor)
+        return Form(
+            square[:-1, :-1],
+            square[:-1, -1] + square[-1, :-1],
+            float(own @ self.offset) + float(square[-1, -1]),
+        )
+
+    def of_moments(self, moments: FloatArray) -> FloatArray:
+        """The queries' means from those of the columns' products (see :class:`Moments`)."""
+        result: FloatArray = self.offset + self.factor * moments[self.left, self.right]
+        return result
+
     def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
         """Add multipliers times queries, a number a row."""
-        weighted = multipliers[self.place] * self.factor
-        form = np.zeros((self.columns.shape[0], self.columns.shape[0]))
-        np.add.at(form, (self.left, self.right), weighted)
-        constant = float(multipliers[self.place] @ self.offset)
+        form = self.form(multipliers)
         for chunk in chunks(scores.size):
-            columns = self.columns[:, chunk]
-            scores[chunk] += np.einsum("ij,ij->j", form @ columns, columns) + constant
+            form.add(scores[chunk], self.load(chunk))
 
     def means(self, weights: FloatArray) -> FloatArray:
-        """Means of the part's queries."""
-        size = self.columns.shape[0]
-        moments = np.zeros((size, size))
+        """Sums of the part's queries times weights: their means, if the weights sum to 1."""
+        moments = Moments(self.columns.shape[0])
         for chunk in chunks(weights.size):
-            columns = self.columns[:, chunk]
-            moments += (columns * weights[chunk]) @ columns.T
-        result: FloatArray = (
-            self.offset * moments[-1, -1] + self.factor * moments[self.left, self.right]
-        )
+            moments.add(weights[chunk], self.load(chunk))
+        sums = moments.means(1.0)
+        sums[-1, -1] = total = float(weights.sum())
+        result: FloatArray = self.offset * total + self.factor * sums[self.left, self.right]
         return result
 
     def values(self, rows: Positions) -> FloatArray:
         """(n, queries) values on some rows."""
-        columns = self.columns[:, rows]
+        columns = np.ones((self.columns.shape[0] + 1, rows.size))
+        columns[:-1] = self.columns[:, rows]
         result: FloatArray = columns[self.left] * columns[self.right]
         result *= self.factor[:, None]
         result += self.offset[:, None]
@@ -76,21 +143,24 @@ class ProductPart:
 
     def fill(self, out: FloatArray, chunk: slice, means: FloatArray) -> None:
         """Centred query values of a chunk, one row a query."""
-        columns = self.columns[:, chunk]
-        for k in range(self.left.size):
-            np.multiply(columns[self.left[k]], columns[self.right[k]], out=out[k])
+        columns = self.load(chunk)
+        for k, (left, right) in enumerate(zip(self.left, self.right, strict=True)):
+            if left == right == -1:
+                out[k] = 1.0
+            elif min(left, right) == -1:
+                out[k] = columns[max(left, right)]
+            else:
+                np.multiply(columns[left], columns[right], out=out[k])
         out *= self.factor[:, None]
         out += (self.offset - means)[:, None]
 
     def variances(self, weights: FloatArray, means: FloatArray) -> FloatArray:
         """Variances of the part's queries under weights."""
-        size = self.columns.shape[0]
-        fourth = np.zeros((size, size))
+        fourth = Moments(self.columns.shape[0])
         for chunk in chunks(weights.size):
-            squares = self.columns[:, chunk] ** 2
-            fourth += (squares * weights[chunk]) @ squares.T
+            fourth.add(weights[chunk], self.load(chunk) ** 2)
         products = (means - self.offset) / self.factor
-        squares = fourth[self.left, self.right]
+        squares = fourth.means(1.0)[self.left, self.right]
         # A difference of two sums: never quite zero, for what varies.
         spread = np.maximum(squares - products**2, 1e-14 * squares)
         result: FloatArray = self.factor**2 * spread
@@ -98,7 +168,8 @@ class ProductPart:
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Least and largest value that each query can have, from those of the columns."""
-        ends = np.stack([self.columns.min(axis=1), self.columns.max(axis=1)])
+        ends = np.ones((2, self.columns.shape[0] + 1))
+        ends[0, :-1], ends[1, :-1] = self.columns.min(axis=1), self.columns.max(axis=1)
         corners = (ends[:, None, self.left] * ends[None, :, self.right]).reshape(4, -1)
         # A square has no mixed corners, but a lowest value of zero where its column changes sign.
         squares = self.left == self.right
@@ -339,14 +410,19 @@ def _product_part(design: Products, keep: Mask, place: slice) -> ProductPart:
     left, right = design.left[keep], design.right[keep]
     used = np.unique(np.concatenate([left, right]))
     used = used[used >= 0]
-    columns = np.empty((used.size + 1, design.values.shape[0]))
-    columns[-1] = 1.0
-    for number, column in enumerate(used):
-        columns[number] = design.values[:, column]
-    renumber = np.full(design.values.shape[1] + 1, used.size, dtype=np.intp)
-    renumber[used] = np.arange(used.size)
+    columns = design.values.T
+    if used.size < columns.shape[0]:
+        columns = columns[used]
+    number = np.full(design.values.shape[1] + 1, -1, dtype=np.intp)
+    number[used] = np.arange(used.size)
     return ProductPart(
-        columns, renumber[left], renumber[right], design.offset[keep], design.factor[keep], place
+        # A table that is stored by columns is used as it is.
+        np.ascontiguousarray(columns),
+        number[left],
+        number[right],
+        design.offset[keep],
+        design.factor[keep],
+        place,
     )
 
 

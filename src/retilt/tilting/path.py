@@ -39,7 +39,7 @@ from retilt.tilting.sample import sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.choice import Exact, Method, method_for
-from retilt.tilting.solvers.newton import State
+from retilt.tilting.solvers.newton import State, with_hessian
 
 Tell: TypeAlias = Callable[[PathPoint], object]
 
@@ -373,8 +373,13 @@ def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
     return _solution(problem, walker, stop, [stop], stop.means, status)
 
 
-def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> FloatArray:
-    """(V,) where to start on all rows: a sample's optimum if there is one, else no tilt."""
+def _from_sample(
+    problem: Problem, full: Walker, method: Method, eta: float
+) -> State | FloatArray:
+    """Where to start on all rows: a sample's optimum if there is one, else no tilt.
+
+    The sample's Hessian comes along: steps with it are good enough to do without one of all rows.
+    """
     whole = full.reduced.rows
     nothing = np.zeros(full.reduced.answers.size)
     part = sampled(problem, whole)
@@ -384,4 +389,6 @@ def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> 
     state, verdict = method.solve(near, eta, nothing, _NEAR_GAP, FINAL_STEPS)
     if verdict is not Verdict.CONVERGED:
         return nothing  # the sample's rows may not reach what all rows do
-    return state.multipliers
+    if state.hessian is not None:
+        state = with_hessian(near, state)
+    return replace(full.state(eta, state.multipliers), hessian=state.hessian)

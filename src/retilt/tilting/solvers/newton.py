@@ -2,12 +2,14 @@
 
 The system is scaled to a unit diagonal before it is factorised, so that neither the queries' nor
 the multipliers' units matter. A Hessian costs several times as much as a gradient, so one is
-kept while full steps with it still shrink the gap tenfold.
+kept, updated by what the steps show of the curvature, while full steps with it still shrink the
+gap tenfold.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +20,9 @@ from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.search import halved
 
 _PACE = 0.1
-_SHORT = 0.01
+_TELLING = 1e-16
+"""Decrement below which the change of the gradient is too near to rounding to learn from."""
+
 QUADRATIC = 1e-8
 """Below this decrement Newton converges quadratically unless rounding stops it."""
 
@@ -67,6 +71,89 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
+class Spectral:
+    """A Hessian without noise by its eigenvalues, for the shortest steps.
+
+    Collinear queries share their step, and directions in which nothing varies have none.
+
+    Attributes
+    ----------
+    scale
+        (V,) square roots of the diagonal.
+    values
+        (r,) the eigenvalues above rounding, after scaling to a unit diagonal.
+    vectors
+        (V, r) their vectors.
+    """
+
+    scale: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+
+    @classmethod
+    def of(cls, hessian: FloatArray) -> Spectral:
+        """Of a positive semidefinite matrix."""
+        from scipy.linalg import eigh
+
+        diagonal = np.diagonal(hessian)
+        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values, vectors = eigh(hessian / scale / scale[:, None], check_finite=False)
+        kept = values > values[-1] * 1e-12
+        return cls(scale, values[kept], vectors[:, kept])
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """The pseudoinverse times a (V,) vector."""
+        along = self.vectors.T @ (x / self.scale)
+        result: FloatArray = self.vectors @ (along / self.values) / self.scale
+        return result
+
+
+class Inverse(Protocol):
+    """What stands for the inverse of a Hessian."""
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """The inverse times a (V,) vector."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """An inverse that has learnt from the steps taken with it (BFGS, by two loops).
+
+    Attributes
+    ----------
+    first
+        The inverse before any update.
+    pairs
+        (V,) steps s and changes y of the gradient along them, with s'y > 0.
+    """
+
+    first: Inverse
+    pairs: tuple[tuple[FloatArray, FloatArray], ...]
+
+    @classmethod
+    def by(cls, inverse: Inverse, step: FloatArray, change: FloatArray) -> Inverse:
+        """An inverse after one more step; the same where the step shows no curvature."""
+        if not step @ change > 0:
+            return inverse
+        if isinstance(inverse, Updated):
+            return cls(inverse.first, (*inverse.pairs, (step, change)))
+        return cls(inverse, ((step, change),))
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """The inverse times a (V,) vector."""
+        rest = x.copy()
+        shares = []
+        for step, change in reversed(self.pairs):
+            shares.append(float(step @ rest) / float(step @ change))
+            rest -= shares[-1] * change
+        result = self.first.solve(rest)
+        for (step, change), share in zip(self.pairs, reversed(shares), strict=True):
+            result += (share - float(change @ result) / float(step @ change)) * step
+        return result
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Where the solver stands.
 
@@ -83,13 +170,13 @@ class State:
     hessian
         (V, V) covariance of the queries under the weights, or a recent one; None at the start.
     system
-        Its factors together with this trade-off's noise, if a step was taken with it.
+        Its inverse together with this trade-off's noise, if a step was taken with it.
     fresh
         Whether the Hessian is that of these multipliers.
     pace
         What the last step left of the gap, if it was a full one.
     gap
-        Duality gap (with ``eta`` = 0 half the decrement of the step that led here).
+        Duality gap; with ``eta`` = 0 half of g' H^-1 g, with the Hessian at hand.
     decrement
         g' A^-1 g of the step that led here.
     stuck
@@ -101,7 +188,7 @@ class State:
     value: float
     gradient: FloatArray
     hessian: FloatArray | None
-    system: System | None
+    system: Inverse | None
     fresh: bool
     pace: float
     gap: float
@@ -158,10 +245,11 @@ class Newton:
         if state.hessian is None or state.pace > _PACE:
             state = with_hessian(reduced, state)
         assert state.hessian is not None
-        system = state.system
-        if eta > 0 and system is None:
-            system = System.of(regularised(reduced, state.hessian, eta))
-        direction, decrement = _direction(system, state.hessian, state.gradient)
+        system = state.system or _system(reduced, state.hessian, eta)
+        direction = -system.solve(state.gradient)
+        decrement = max(0.0, float(-(direction @ state.gradient)))
+        if eta == 0:
+            state = replace(state, gap=decrement / 2)
         found = halved(
             reduced,
             state,
@@ -172,7 +260,12 @@ class Newton:
         if found is None:
             return _unmoved(state, decrement)
         trial, length = found
-        gap = trial.gap if eta > 0 else decrement / 2
+        if decrement > _TELLING:
+            change = trial.gradient - state.gradient
+            system = Updated.by(system, trial.multipliers - state.multipliers, change)
+        gap = trial.gap
+        if eta == 0:
+            gap = max(0.0, float(trial.gradient @ system.solve(trial.gradient))) / 2
         # In the quadratic regime a full step must shrink the gap; if not, it is all rounding.
         slow = length == 1.0 and decrement < QUADRATIC and gap > state.gap / 4
         if slow and gap > state.gap:
@@ -181,7 +274,7 @@ class Newton:
             trial,
             hessian=state.hessian,
             system=system,
-            pace=_pace(state, gap, decrement) if length == 1.0 else np.inf,
+            pace=gap / state.gap if length == 1.0 and state.gap > 0 else np.inf,
             gap=gap,
             decrement=decrement,
             stuck=slow and state.fresh,
@@ -203,15 +296,9 @@ def with_hessian(reduced: Reduced, state: State) -> State:
     return replace(state, hessian=reduced.rows.covariance(state.fold), system=None, fresh=True)
 
 
-def _pace(state: State, gap: float, decrement: float) -> float:
-    """What a full step left of the gap.
-
-    Without noise the first step has no gap to compare with. A fresh Hessian is then trusted once
-    more where the step was so short that it can't have changed much.
-    """
-    if 0 < state.gap < np.inf:
-        return gap / state.gap
-    return 0.0 if state.fresh and decrement < _SHORT else np.inf
+def _system(reduced: Reduced, hessian: FloatArray, eta: float) -> Inverse:
+    """Factors of the Hessian of the dual; without noise those of the shortest steps."""
+    return System.of(regularised(reduced, hessian, eta)) if eta > 0 else Spectral.of(hessian)
 
 
 def _unmoved(state: State, decrement: float) -> State:
@@ -239,26 +326,3 @@ def state_at(reduced: Reduced, eta: float, multipliers: FloatArray, fold: Fold) 
         decrement=np.inf,
         stuck=False,
     )
-
-
-def _direction(
-    system: System | None, hessian: FloatArray, gradient: FloatArray
-) -> tuple[FloatArray, float]:
-    """Newton's direction and its decrement g' A^-1 g; without noise (no system) the shortest."""
-    if system is not None:
-        direction = -system.solve(gradient)
-        return direction, max(0.0, float(-(direction @ gradient)))
-    return _shortest_direction(hessian, gradient)
-
-
-def _shortest_direction(hessian: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
-    """The shortest Newton direction, by eigenvalues: collinear queries share their step."""
-    from scipy.linalg import eigh
-
-    diagonal = np.diagonal(hessian)
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values, vectors = eigh(hessian / scale / scale[:, None], check_finite=False)
-    kept = values > values[-1] * 1e-12
-    along = vectors[:, kept].T @ (gradient / scale)
-    direction: FloatArray = -(vectors[:, kept] @ (along / values[kept])) / scale
-    return direction, float(np.sum(along**2 / values[kept]))
