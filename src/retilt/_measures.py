@@ -163,6 +163,11 @@ def split_options(text: str, keys: Sequence[str]) -> tuple[str, dict[str, str]]:
     for cut, end in zip(cuts, ends, strict=True):
         if cut[1] in options:
             raise WorkloadError(f"got {text!r}: {cut[1]} is given twice.")
+        unknown = re.search(r":([a-z_]+)=", hidden[cut.end() : end])
+        if unknown and cut[1] != "where":
+            raise WorkloadError(
+                f"got {text!r}: there is no {unknown[1]}, expected {' or '.join(keys)}."
+            )
         options[cut[1]] = text[cut.end() : end]
     return text[: cuts[0].start()], options
 

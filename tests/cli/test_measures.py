@@ -55,6 +55,7 @@ def test_an_option_is_its_constructor(options: dict[str, object], expected: Work
     ("options", "word"),
     [
         ({"mean": ["a:by=b:by=c"]}, "by is given twice"),
+        ({"cdf": ["a:at=1,2:foo=3"]}, "there is no foo, expected at or branching"),
         ({"mean": ["a:by="]}, "--mean: by"),
         ({"mean": ["a:bins=x:by=b"]}, "bins: got 'x'"),
         ({"marginals": ["a,b:k=1.5"]}, "k: got '1.5'"),
