@@ -73,14 +73,18 @@ class Candidates:
         The queries of ``guards`` come after those of the answers. What they keep is as the first
         ``own`` rows have it (default all): those behind were added for this fit.
         """
-        encoded = encode_candidates(table, answers)
         base = base_of(table, base_weights)
+        encoded = encode_candidates(table, answers)
+        designs = answers.queries.designs(encoded)
+        found = tuple(_shortfalls(answers, encoded, base > 0))
         first = own_part(base, own)
         kept = _Kept.none() if guards is None else _Kept.of(table, guards, answers, first)
+        fingerprint = _fingerprint({**encoded, **kept.encoded}, base)
+        del encoded  # a table as large as the designs
         none = np.zeros(len(kept.answers), dtype=np.bool_)
         shared = answers.common_noise
         problem = Problem(
-            designs=(*answers.queries.designs(encoded), *kept.designs),
+            designs=(*designs, *kept.designs),
             answers=np.concatenate([answers.means, kept.answers]),
             # An exact answer's variance says nothing, but has to be a number.
             covariance=Covariance(
@@ -91,8 +95,7 @@ class Candidates:
             measured=np.concatenate([~answers.exact, none]),
             exact=np.concatenate([answers.exact, none]),
         )
-        found = tuple(_shortfalls(answers, encoded, base > 0))
-        return cls(problem, found, _fingerprint({**encoded, **kept.encoded}, base))
+        return cls(problem, found, fingerprint)
 
     def compared(self, solution: Solution, own: int | None) -> Solution:
         """A solution whose ``before`` is that of the first ``own`` rows; None for all."""
@@ -176,9 +179,9 @@ def means_of(designs: Sequence[Design], weights: FloatArray) -> FloatArray:
 
 def _fingerprint(encoded: Mapping[Feature, IntArray], base: FloatArray) -> str:
     """Tells whether two tables have the same measured columns and base weights, row by row."""
-    digest = hashlib.sha256(base.tobytes())
+    digest = hashlib.sha256(base.data)
     for array in encoded.values():
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -212,8 +215,8 @@ def _shortfalls(
     """What no weights of these rows can reach, block by block."""
     queries = answers.queries
     errors = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
-    found = []
+    found, every = [], bool(used.all())
     for block, where in zip(queries.blocks, queries.positions, strict=True):
-        arrays = [encoded[f][used] for f in block.features]
+        arrays = [encoded[f] if every else encoded[f][used] for f in block.features]
         found += block.shortfalls(arrays, answers.means[where], errors[where])
     return list(dict.fromkeys(found))

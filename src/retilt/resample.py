@@ -27,6 +27,9 @@ GRID_BITS = 30
 _CLASS_BITS = 8
 _KEY_BITS = 62
 
+_PIECE = 2**20
+"""Points that are looked up at a time."""
+
 _BESIDES = 15
 _LESSER = 1e-3
 """What balanced sampling keeps besides: how many combinations, and how much they count."""
@@ -66,14 +69,17 @@ def quantise(weights: ArrayLike) -> NDArray[np.int64]:
 
 
 def _on_grid(values: FloatArray) -> NDArray[np.int64]:
-    return np.floor(values * 2.0**GRID_BITS + 0.5).astype(np.int64)
+    """Whole multiples of 2**-30; the values are overwritten."""
+    values *= 2.0**GRID_BITS
+    values += 0.5
+    return np.floor(values, out=values).astype(np.int64)
 
 
 def _checked(weights: ArrayLike) -> FloatArray:
-    values = np.asarray(weights)
-    if values.dtype.kind not in "fiu":
-        raise InputError(f"weights: got {values.dtype} values, expected numbers.")
-    values = values.astype(np.float64)
+    given = np.asarray(weights)
+    if given.dtype.kind not in "fiu":
+        raise InputError(f"weights: got {given.dtype} values, expected numbers.")
+    values = given.astype(np.float64)
     if values.ndim != 1 or not 0 < values.size <= MAX_ROWS:
         raise InputError(f"weights: got shape {values.shape}, expected (N,) with N at least 1.")
     if not np.all(np.isfinite(values)):
@@ -149,20 +155,21 @@ def likeness_order(columns: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
     key = np.zeros(len(used[0]), dtype=np.int64)
     for bit in range(bits - 1, -1, -1):
         for own in classes:
-            key = (key << 1) | ((own >> bit) & 1)
+            key <<= 1
+            key |= (own >> bit) & 1
     return np.argsort(key, kind="stable")
 
 
-def _classes(column: NDArray[np.int32], bits: int) -> NDArray[np.int64]:
+def _classes(column: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
     """The value's mid-rank as one of 2**bits classes: equal values share a class."""
     if column.size == 0:
-        return column.astype(np.int64)
+        return column.astype(np.uint8)
     # Grids and cells are small whole numbers: counting them is far cheaper than sorting.
     places = column - column.min()
     counts = np.bincount(places)
     above = np.cumsum(counts)
-    classes: NDArray[np.int64] = ((2 * above - counts) << bits) // (2 * column.size)
-    chosen: NDArray[np.int64] = classes[places]
+    classes = ((2 * above - counts) << bits) // (2 * column.size)
+    chosen: NDArray[np.uint8] = classes.astype(np.uint8)[places]
     return chosen
 
 
@@ -221,13 +228,18 @@ def sample_rows(
     generator = _generator(seed)
     # The largest first: a sum of the largest floats is infinite.
     values /= values.max()
-    grid = _on_grid(values / values.mean())
+    values /= values.mean()
+    grid = _on_grid(values)
+    del values
     if method == "balanced":
         return _balanced(grid, count, generator, order, queries, others)
     if method == "systematic":
         if order is None:
             return _systematic(grid, count, generator)
-        return np.sort(order[_systematic(grid[order], count, generator)]).astype(np.int64)
+        grid = grid[order]
+        chosen: NDArray[np.int64] = order[_systematic(grid, count, generator)]
+        chosen.sort()
+        return chosen
     support = np.flatnonzero(grid)
     times = generator.multinomial(count, grid[support] / grid.sum())
     return np.repeat(support, times).astype(np.int64)
@@ -239,17 +251,20 @@ def _systematic(
     """Rows at the points (j * total + start) / rows, j = 0..rows-1, of the cumulated weights.
 
     Cumulated weights are whole, so the points' whole parts decide. Written with the quotients
-    and remainders of total and start by rows, nothing exceeds 63 bits.
+    and remainders of total and start by rows, nothing exceeds 63 bits. The grid is overwritten.
     """
     if rows == 0:
         return np.empty(0, dtype=np.int64)
-    ends = np.cumsum(grid)
+    ends = np.cumsum(grid, out=grid)
     total = int(ends[-1])
     step, step_rest = divmod(total, rows)
     start, start_rest = divmod(int(generator.integers(total)), rows)
-    number = np.arange(rows, dtype=np.int64)
-    points = number * step + start + (number * step_rest + start_rest) // rows
-    return np.searchsorted(ends, points, side="right").astype(np.int64)
+    chosen = np.empty(rows, dtype=np.int64)
+    for first in range(0, rows, _PIECE):
+        number = np.arange(first, min(first + _PIECE, rows), dtype=np.int64)
+        points = number * step + start + (number * step_rest + start_rest) // rows
+        chosen[first : first + _PIECE] = np.searchsorted(ends, points, side="right")
+    return chosen
 
 
 def _balanced(

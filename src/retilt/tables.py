@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow
+
 from retilt.engines.base import Table
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Feature, IntArray, Reading
@@ -37,6 +39,8 @@ def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]
             wanted[name] -= 1
             if not wanted[name]:
                 held.pop(name, None)
+        # Arrow keeps what it has freed, which for long columns is more than the result.
+        pyarrow.default_memory_pool().release_unused()
     return encoded
 
 

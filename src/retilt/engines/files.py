@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -25,6 +26,7 @@ __all__ = [
     "without_views",
     "write_arrow",
     "write_bytes",
+    "write_pieces",
 ]
 
 FileFormat: TypeAlias = Literal["csv", "parquet", "arrow"]
@@ -75,12 +77,21 @@ def write_bytes(path: str | Path, content: bytes, *, force: bool = False) -> Non
 
 
 def write_arrow(table: pa.Table, path: str | Path, *, force: bool = False) -> None:
-    """Write an Arrow table in the format that the file's name says.
+    """Write an Arrow table in the format that the file's name says, as :func:`write_pieces`."""
+    write_pieces(table.schema, [table], path, force=force)
+
+
+def write_pieces(
+    schema: pa.Schema, pieces: Iterable[pa.Table], path: str | Path, *, force: bool = False
+) -> None:
+    """Write tables one after the other into one file, in the format that its name says.
 
     Parameters
     ----------
-    table
-        Any table; Parquet and Arrow keep its types, column order and metadata.
+    schema
+        Of every table; Parquet and Arrow keep its types, column order and metadata.
+    pieces
+        The tables; each is let go of before the next is asked for.
     path
         A name that ends in one of :data:`ACCEPTED`.
     force
@@ -100,12 +111,15 @@ def write_arrow(table: pa.Table, path: str | Path, *, force: bool = False) -> No
             if kind == "parquet":
                 import pyarrow.parquet as pq
 
-                pq.write_table(without_views(table), draft, compression="zstd")
+                with pq.ParquetWriter(draft, _plain_schema(schema), compression="zstd") as sink:
+                    for piece in pieces:
+                        sink.write_table(without_views(piece))
             elif kind == "arrow":
-                with pa.ipc.new_file(draft, table.schema) as sink:
-                    sink.write_table(table)
+                with pa.ipc.new_file(draft, schema) as sink:
+                    for piece in pieces:
+                        sink.write_table(piece)
             else:
-                _write_csv(table, draft, packed=Path(path).suffix.lower() == ".gz", path=Path(path))
+                _write_csv(schema.names, pieces, draft, Path(path))
         except (pa.ArrowException, duckdb.Error, TypeError) as error:
             raise InputError(
                 f"output {str(path)!r}: {kind} can't hold one of the columns ({error}). "
@@ -113,41 +127,53 @@ def write_arrow(table: pa.Table, path: str | Path, *, force: bool = False) -> No
             ) from None
 
 
-def _write_csv(table: pa.Table, draft: Path, *, packed: bool, path: Path) -> None:
+def _write_csv(names: Sequence[str], pieces: Iterable[pa.Table], draft: Path, path: Path) -> None:
     """Header by us (DuckDB would rename columns that differ in case only), body by DuckDB."""
-    import duckdb
-
     separator = "\t" if ".tsv" in path.suffixes else ","
+    packed = path.suffix.lower() == ".gz"
     header = io.StringIO(newline="")
-    csv.writer(header, delimiter=separator, lineterminator="\n").writerow(table.column_names)
+    csv.writer(header, delimiter=separator, lineterminator="\n").writerow(names)
     body = draft.with_name(draft.name + ".body")
-    kinds = [pa.float32() if pa.types.is_float16(k) else k for k in table.schema.types]
-    fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]  # DuckDB has no halves
-    numbered = without_views(
-        pa.table(table.columns, [f.name for f in fields]).cast(pa.schema(fields))
-    )
     try:
-        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            rows = connection.from_arrow(numbered)
-            if table.num_columns == 1:
-                # A null alone on its line would be a blank line, which is no row.
-                rows = rows.project("COALESCE(CAST(c0 AS VARCHAR), '')")
-            rows.write_csv(str(body), sep=separator, header=False, compression="none")
-        with draft.open("wb") as raw, body.open("rb") as source:
+        with draft.open("wb") as raw:
             sink = gzip.GzipFile("", "wb", 6, raw, mtime=0) if packed else raw
             sink.write(header.getvalue().encode("utf-8"))
-            shutil.copyfileobj(source, sink)
+            for piece in pieces:
+                _write_body(piece, body, separator)
+                with body.open("rb") as source:
+                    shutil.copyfileobj(source, sink)
             if packed:
                 sink.close()
     finally:
         body.unlink(missing_ok=True)
 
 
+def _write_body(table: pa.Table, body: Path, separator: str) -> None:
+    """The lines of a CSV without its header."""
+    import duckdb
+
+    kinds = [pa.float32() if pa.types.is_float16(k) else k for k in table.schema.types]
+    fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]  # DuckDB has no halves
+    numbered = without_views(
+        pa.table(table.columns, [f.name for f in fields]).cast(pa.schema(fields))
+    )
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        rows = connection.from_arrow(numbered)
+        if table.num_columns == 1:
+            # A null alone on its line would be a blank line, which is no row.
+            rows = rows.project("COALESCE(CAST(c0 AS VARCHAR), '')")
+        rows.write_csv(str(body), sep=separator, header=False, compression="none")
+
+
 def without_views(table: pa.Table) -> pa.Table:
     """Return a table with plain text for string views, which many readers don't know."""
-    fields = [f.with_type(plain_type(f.type)) for f in table.schema]
-    return table.cast(pa.schema(fields, table.schema.metadata))
+    return table.cast(_plain_schema(table.schema))
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    fields = [f.with_type(plain_type(f.type)) for f in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, filterfalse, repeat
 from operator import attrgetter, methodcaller
@@ -24,11 +24,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from retilt.engines.base import Indices, Redrawn
-from retilt.engines.files import plain_type
+from retilt.engines.files import plain_type, write_pieces
 from retilt.engines.frames import ArrowTable, check_names, column_number, user_frame
 from retilt.exceptions import ColumnTypeError
 from retilt.schema.encode import is_number, shown_type
 from retilt.schema.reading import read
+
+_KEPT = 2**21
+"""Rows up to which a column that was read is kept for the next who asks."""
+
+_PIECE = 2**18
+"""Rows that are copied at a time."""
 
 _BROKEN = "one of its files is broken."
 _HIDDEN = re.compile(r"(?:^|/)[_.]")
@@ -105,9 +111,12 @@ class ParquetTable:
     def cells(self, name: str) -> pa.ChunkedArray:
         """Return (rows,) the column, of type :meth:`arrow_type`."""
         kind = self.arrow_type(name)
-        if name not in self._read:
-            self._read[name] = read(partial(self._cells, name, kind), self._what, _BROKEN)
-        return self._read[name]
+        if name in self._read:
+            return self._read[name]
+        cells = read(partial(self._cells, name, kind), self._what, _BROKEN)
+        if self.rows <= _KEPT:
+            self._read[name] = cells
+        return cells
 
     def keeps_order(self, name: str) -> bool:
         """Whether the column is a dictionary that says it is ordered."""
@@ -127,8 +136,50 @@ class ParquetTable:
         return user_frame(columns)
 
     def write(self, path: str | Path, indices: Indices, *, force: bool = False) -> None:
-        """Write rows to a file; Parquet and Arrow keep types, order and metadata."""
-        self._whole().write(path, indices, force=force)
+        """Write rows to a file; Parquet and Arrow keep types, order and metadata.
+
+        Many rows that come in the table's own order are copied piece by piece. (Arrow's files
+        take one dictionary for all pieces: a table that has some is read whole.)
+        """
+        schema = self._schema()
+        ascending = not np.any(indices[1:] < indices[:-1])
+        if self.rows <= _KEPT or not ascending or any(map(pa.types.is_dictionary, schema.types)):
+            self._whole().write(path, indices, force=force)
+        else:
+            write_pieces(schema, self._pieces(schema, indices), path, force=force)
+
+    def _pieces(self, schema: pa.Schema, indices: NDArray[np.int64]) -> Iterator[pa.Table]:
+        """Tables of the rows at ascending ``indices``, a piece of the files at a time."""
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        start = 0
+        for part in self._parts:
+            absent = pa.schema([pa.field(n, pa.null()) for n in self.names if n not in self._read])
+            own = pa.unify_schemas([part.physical_schema, absent])
+            batches = part.to_batches(
+                own,
+                columns=absent.names,
+                batch_size=_PIECE,
+                batch_readahead=1,
+                use_threads=False,
+                # A buffer would hold on to all of the file that was read.
+                fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=False),
+            )
+            for batch in batches:
+                stop = start + batch.num_rows
+                first, last = np.searchsorted(indices, [start, stop])
+                rows = pa.array(indices[first:last] - start)
+                columns = [
+                    self._read[n].slice(start, batch.num_rows)
+                    if n in self._read
+                    else pc.cast(
+                        batch.column(absent.get_field_index(n)), schema.field(n).type, False
+                    )
+                    for n in self.names
+                ]
+                yield pa.table(columns, schema=schema).take(rows)
+                start = stop
+                pa.default_memory_pool().release_unused()
 
     def _cells(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
         """Each file's column as the file has it, or nulls, and only then in the common type.
@@ -143,14 +194,16 @@ class ParquetTable:
         return pa.chunked_array(chunks, kind)
 
     def _whole(self) -> ArrowTable:
+        cells = [self.cells(n) for n in self.names]
+        return ArrowTable(pa.table(cells, schema=self._schema()), native=False, what=self._what)
+
+    def _schema(self) -> pa.Schema:
         first = self._schemas[0]
         fields = {}
         if all(map(first.equals, self._schemas)):  # keep what else they say of a column
             fields = {f.name: f for f in first if f.type == self.arrow_type(f.name)}
         columns = [fields.get(n, pa.field(n, self.arrow_type(n))) for n in self.names]
-        schema = pa.schema(columns, first.metadata)
-        cells = [self.cells(n) for n in self.names]
-        return ArrowTable(pa.table(cells, schema=schema), native=False, what=self._what)
+        return pa.schema(columns, first.metadata)
 
 
 # --- one type for all files --------------------------------------------------------------

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
+ValueArray: TypeAlias = NDArray[np.float64] | NDArray[np.float32]
+"""Values of queries' columns: single precision where that is exact."""
+
+_PIECE = 2**20
+"""Rows of a column that are encoded at a time, for the sake of memory."""
 
 Norm: TypeAlias = Literal[1, 2]
 """1 for Laplace (pure DP), 2 for Gaussian."""
@@ -162,6 +167,12 @@ class Feature:
     def encode(self, read: Read, rows: int) -> IntArray:
         """The variable as integers, (rows,) int32, by the fixed policy of the schema."""
         cells = read(self.name) if self.source is None else self.source.cells(read, rows)
+        encoded = np.empty(len(cells), dtype=np.int32)
+        for start in range(0, len(cells), _PIECE):
+            encoded[start : start + _PIECE] = self._encoded(cells.slice(start, _PIECE))
+        return encoded
+
+    def _encoded(self, cells: pa.ChunkedArray) -> IntArray:
         if self.kind == "grid":
             return to_grid(self.column, cells)
         return to_cells(self.column, cells, self.edges)
@@ -235,14 +246,15 @@ class Products:
     Attributes
     ----------
     values
-        (rows, columns) float64: the columns, centred in [-1, 1] or in [0, 1] (paper's basis).
+        (rows, columns), float64, or float32 where that holds every value exactly; best stored by
+        columns. What a fit does with them is in double precision.
     left, right
         (K,) column numbers, -1 for none.
     offset, factor
         (K,) affine part; ``1 - z**2`` is offset 1, factor -1.
     """
 
-    values: FloatArray
+    values: ValueArray
     left: NDArray[np.intp]
     right: NDArray[np.intp]
     offset: FloatArray
@@ -288,7 +300,7 @@ class Grouped:
 
     codes: IntArray
     size: int
-    values: FloatArray
+    values: ValueArray
     cell: NDArray[np.intp]
     left: NDArray[np.intp]
     right: NDArray[np.intp]

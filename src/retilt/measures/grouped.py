@@ -375,7 +375,7 @@ class GroupedBlock:
         return Grouped(
             codes=codes.astype(np.int32),
             size=self.cells + (self.condition is not None),
-            values=np.stack(centred, axis=1),
+            values=np.stack(centred).T,
             cell=np.concatenate([cells, self.groups.repeat(len(own_left))])[keep],
             left=np.concatenate([none, np.tile(own_left, many)])[keep],
             right=np.concatenate([none, np.tile(own_right, many)])[keep],

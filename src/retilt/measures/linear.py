@@ -192,7 +192,7 @@ class LinearBlock:
         """The queries of every row."""
         natural = [self._natural(i, array) for i, array in enumerate(arrays)]
         places, queries = self._layout
-        values = np.empty((len(arrays[0]), len(places)))
+        values = np.empty((len(places), len(arrays[0]))).T
         for what, place in places.items():
             if isinstance(what, Stated):
                 one, other = (

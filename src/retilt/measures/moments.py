@@ -455,8 +455,8 @@ class MomentsBlock:
         rows = len(arrays[0])
         linear = [0] * count
         second = [[0] * count for _ in range(count)]
-        for start in range(0, max(rows, 1), _CHUNK):  # once even for no rows
-            values = self._values([a[start : start + _CHUNK] for a in arrays])
+        for piece in _pieces(rows):
+            values = self._values([a[piece] for a in arrays])
             # Exact: at most 2**20 addends of at most 2**32, so every partial sum is an
             # integer below 2**53 whatever order BLAS takes.
             gram = (values.T @ values).astype(np.int64)
@@ -477,9 +477,15 @@ class MomentsBlock:
         ]
 
     def design(self, arrays: Sequence[IntArray], keep: NDArray[np.intp]) -> Products:
-        """The queries ``keep`` of every row as products of the centred (or [0, 1]) columns."""
-        values = self._values(arrays)
-        values /= np.array(self._widths, dtype=np.float64)
+        """The queries ``keep`` of every row as products of the basis's whole columns.
+
+        Whole numbers of at most 2**17 are exact in single precision; the widths are in the
+        factors.
+        """
+        rows, width = len(arrays[0]), np.array([*self._widths, 1], dtype=np.float64)
+        values = np.empty((len(arrays), rows), dtype=np.float32).T
+        for piece in _pieces(rows):
+            values[piece] = self._values([a[piece] for a in arrays])
         count, squares = len(self.names), np.array(self._squares, dtype=np.intp)
         first, second = self._pairs
         none = np.full(count, -1, dtype=np.intp)
@@ -493,7 +499,7 @@ class MomentsBlock:
             left=left[keep],
             right=right[keep],
             offset=np.where(flip, 1.0, 0.0)[keep],
-            factor=np.where(flip, -1.0, 1.0)[keep],
+            factor=(np.where(flip, -1.0, 1.0) / width[left] / width[right])[keep],
         )
 
     @cached_property
@@ -610,8 +616,9 @@ class MomentsBlock:
         """
         count, squares = len(self.names), self._squares
         found = []
-        values = self._values(arrays) / np.array(self._widths)
-        lows, highs = values.min(axis=0), values.max(axis=0)
+        width = np.array(self._widths)
+        ends = [_ends(self._values([a[p] for a in arrays])) for p in _pieces(len(arrays[0]))]
+        lows, highs = (extreme / width for extreme in _ends(np.concatenate(ends)))
         for i in range(count):
             low, high = float(lows[i]), float(highs[i])
             mean, error = float(answers[i]), float(errors[i])
@@ -641,3 +648,13 @@ class MomentsBlock:
             f"sd({self.variables[i].label}): measured {measured:.4g}, but with the measured mean "
             f"the synthetic rows' values allow at most {reach:.4g}: they lack its far values."
         )
+
+
+def _pieces(rows: int) -> list[slice]:
+    """Slices that cover the rows; one even for no rows."""
+    return [slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]
+
+
+def _ends(values: FloatArray) -> FloatArray:
+    """(2, d) least and largest value of each column."""
+    return np.stack([values.min(axis=0), values.max(axis=0)])

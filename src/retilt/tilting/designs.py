@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.exceptions import InputError
-from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
+from retilt.measures.base import (
+    Design,
+    FloatArray,
+    Grouped,
+    Indicators,
+    Products,
+    ValueArray,
+)
 
 CHUNK = 8192
 """Rows handled at a time: a chunk of one column is 64 KiB and stays in the processor's cache."""
@@ -31,7 +38,7 @@ def design_rows(design: Design) -> int:
     return int(table.shape[0])
 
 
-def column_product(values: FloatArray, left: int, right: int) -> FloatArray:
+def column_product(values: ValueArray, left: int, right: int) -> FloatArray:
     """(rows,) product of two columns of a table; number -1 is a column of ones."""
     ends = [c for c in (left, right) if c >= 0]
     result: FloatArray = np.ones(values.shape[0])
