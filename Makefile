@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
 # Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-noise test-crash mutation fuzz check bench demo-data wheel clean
+.PHONY: help demo test test-noise test-crash mutation fuzz check bench bench-quick bench-docs demo-data wheel clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -72,12 +72,19 @@ check: $(VENV)/.installed-dev ## Lint, format, types, layers, doctests
 	@$(PYTEST) -q --doctest-modules src
 
 $(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
-	@echo "installing retilt with its peers"
+	@echo "installing retilt with what its benchmarks need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@ $(VENV)/.installed
 
-bench: $(VENV)/.installed-bench ## Speed beside other solvers, about five minutes
+bench: $(VENV)/.installed-bench ## Speed beside other solvers, half an hour; builds their environments
 	@$(BIN)/python -m benchmarks.peers --output text
+
+bench-quick: $(VENV)/.installed-bench ## The same for one problem and two other solvers, about a minute
+	@$(BIN)/python -m benchmarks.peers --quick --output text
+
+bench-docs: $(VENV)/.installed-bench ## Measure the table and the figure of docs/benchmarks.md again, an hour
+	@$(BIN)/python -m benchmarks.peers --output text --document docs/benchmarks.md
+	@$(BIN)/python -m benchmarks.scaling --figure docs/figures/scaling.svg
 
 demo-data: $(VENV)/.installed-dev ## Rebuild the demo's data from its sources; needs ../shared
 	@mkdir -p build

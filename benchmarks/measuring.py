@@ -1,30 +1,18 @@
-"""What a solver costs, and how good its weights are, by the same functions for all of them."""
+"""How good a solver's weights are, by the same functions for all of them."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 import numpy as np
-import pyarrow as pa
 
-from benchmarks.problems import query_matrix
+from benchmarks.clock import T, measured
+from benchmarks.matrix import product_queries
+from benchmarks.problems import Case, Matrix, query_matrix
 from benchmarks.solvers import Outcome
-from retilt.measures.base import FloatArray
+from retilt.measures.base import FloatArray, Products
 from retilt.tilting import Problem
-
-_T = TypeVar("_T")
-
-LONG = 20.0
-"""CPU seconds above which a solver runs once only."""
-
-_REPEATS = 3
-_STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
 
 
 class Row(TypedDict):
@@ -34,58 +22,20 @@ class Row(TypedDict):
     solver: str
     rows: int
     cpu_seconds: float
+    calls: int
     peak_mib: float | None
     residual: float
     gap: float | None
     ess: float
+    correlation_error: float | None
+    blas_seconds: float | None
+    note: str
 
 
-# ------------------------------------------------------------------------------------- costs
-
-
-def timed(solve: Callable[[], _T]) -> tuple[_T, float, float | None]:
-    """Result, CPU seconds (best of three, one if long) and peak memory in MiB of a call.
-
-    CPU is user and system time of all threads. The peak is the first call's: the highest
-    resident size during it, less the resident size just before it, when all memory that is free
-    has been given back. Only Linux with the GNU library tells; elsewhere it is None.
-    """
-    before = _reset_peak()
-    result, seconds = _clocked(solve)
-    peak = None if before is None else (_status("VmHWM") - before) / 1024
-    best = seconds
-    for _ in range(_REPEATS - 1):
-        if seconds > LONG:
-            break
-        result, seconds = _clocked(solve)
-        best = min(best, seconds)
-    return result, best, peak
-
-
-def _clocked(solve: Callable[[], _T]) -> tuple[_T, float]:
-    start = time.process_time()
-    result = solve()
-    return result, time.process_time() - start
-
-
-def _reset_peak() -> int | None:
-    """Resident KiB now, which the peak starts from again; None where that can't be done."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    try:
-        # Memory that was freed but not given back would be used again, and not be seen.
-        ctypes.CDLL(None).malloc_trim(0)
-        _CLEAR.write_text("5")
-        return _status("VmRSS")
-    except (OSError, AttributeError):
-        return None
-
-
-def _status(field: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1])
-    raise OSError(f"{_STATUS} has no {field}.")
+def timed(solve: Callable[[], T]) -> tuple[T, float, float | None]:
+    """Result, CPU seconds and peak memory in MiB of a call that needs nothing beforehand."""
+    cost = measured(lambda: solve)
+    return cost.result, cost.cpu_seconds, cost.peak_mib
 
 
 # ----------------------------------------------------------------------------------- quality
@@ -107,7 +57,31 @@ def judged(problem: str, outcome: Outcome) -> tuple[float, float | None, float]:
     return float(scaled.max()), dual_gap(outcome, matrix), ess
 
 
-def dual_gap(outcome: Outcome, matrix: FloatArray) -> float | None:
+def correlation_error(outcome: Outcome) -> float | None:
+    """Largest difference of a correlation from that of the answers; None without correlations."""
+    design = outcome.problem.designs[0]
+    if len(outcome.problem.designs) > 1 or not isinstance(design, Products):
+        return None
+    got = _correlations(design, outcome.problem.means(outcome.weights))
+    return float(np.abs(got - _correlations(design, outcome.problem.answers)).max())
+
+
+def _correlations(design: Products, means: FloatArray) -> FloatArray:
+    """(C, C) of the columns, from the (K,) means of their products with each other and with 1."""
+    columns = design.values.shape[1]
+    # Column number -1 is the last one: ones.
+    moments = np.ones((columns + 1, columns + 1))
+    products = (means - design.offset) / design.factor
+    moments[design.left, design.right] = products
+    moments[design.right, design.left] = products
+    centre = moments[-1, :-1]
+    covariance = moments[:-1, :-1] - np.outer(centre, centre)
+    spread = np.sqrt(np.diag(covariance))
+    correlations: FloatArray = covariance / np.outer(spread, spread)
+    return correlations
+
+
+def dual_gap(outcome: Outcome, matrix: Matrix) -> float | None:
     r"""Duality gap in nats of weights w and multipliers :math:`\lambda`.
 
     With e = q(w) - a and :math:`w(\lambda) \propto b\, e^{-\lambda \cdot q}`, the difference of
@@ -118,25 +92,54 @@ def dual_gap(outcome: Outcome, matrix: FloatArray) -> float | None:
     iteration does. So the weights are moved onto the answers by the smallest change in the
     chi-square sense, :math:`w_i (1 - (q_i - q(w)) \cdot C^{-1} e)` with C the covariance of the
     queries under w, and the gap is that of the moved weights: :math:`KL(w' \| w(\lambda))`. It is
-    never below the distance of the dual's value from its minimum.
-    None without multipliers, and where a weight would have to be negative.
+    never below the distance of the dual's value from its minimum, nor below that of the primal's.
+    For weights without multipliers they are those of the closest tilt: least squares of
+    :math:`-\log(w / b)` on the queries, each row weighing w.
+    None where a weight is zero or would have to be negative.
     """
-    if outcome.multipliers is None:
-        return None
     problem, weights, multipliers = outcome.problem, outcome.weights, outcome.multipliers
     means = weights @ matrix
     errors = means - problem.answers
-    tilted = _tilted(problem, matrix, multipliers)
-    if outcome.eta > 0:
+    if outcome.eta > 0 and multipliers is not None:
         slack = errors - outcome.eta * problem.covariance.times(multipliers)
         square = problem.covariance.quadratic_inverse(slack) / (2 * outcome.eta)
-        return square + _divergence(weights, tilted)
-    spread = (matrix * weights[:, None]).T @ matrix - np.outer(means, means)
-    change = 1 - (matrix - means) @ np.linalg.solve(spread, errors)
-    return None if change.min() < 0 else _divergence(weights * change, tilted)
+        return square + _divergence(weights, _tilted(problem, matrix, multipliers))
+    inverse = _pseudo_inverse(_second_moments(matrix, weights) - np.outer(means, means))
+    if multipliers is None:
+        if weights.min() <= 0:
+            return None
+        logs = np.log(weights / problem.base)
+        multipliers = -inverse @ ((weights * (logs - weights @ logs)) @ matrix)
+    shift = inverse @ errors
+    change = 1 + means @ shift - matrix @ shift
+    if change.min() < 0:
+        return None
+    return _divergence(weights * change, _tilted(problem, matrix, multipliers))
 
 
-def _tilted(problem: Problem, matrix: FloatArray, multipliers: FloatArray) -> FloatArray:
+def _second_moments(matrix: Matrix, weights: FloatArray) -> FloatArray:
+    """(K, K) weighted means of the products of two queries."""
+    if isinstance(matrix, np.ndarray):
+        moments: FloatArray = (matrix * weights[:, None]).T @ matrix
+        return moments
+    scaled = matrix.copy()
+    scaled.data *= np.repeat(weights, np.diff(matrix.indptr))
+    found: FloatArray = (scaled.T @ matrix).toarray()
+    return found
+
+
+def _pseudo_inverse(spread: FloatArray) -> FloatArray:
+    """Inverse on the directions that vary: the cells of a table add up to one."""
+    scale = np.sqrt(np.maximum(np.diag(spread), 0))
+    scale = np.where(scale > 0, scale, 1.0)
+    sizes, directions = np.linalg.eigh(spread / np.outer(scale, scale))
+    kept = sizes > sizes.max() * sizes.size * np.finfo(float).eps * 10
+    basis = directions[:, kept] / scale[:, None]
+    inverse: FloatArray = (basis / sizes[kept]) @ basis.T
+    return inverse
+
+
+def _tilted(problem: Problem, matrix: Matrix, multipliers: FloatArray) -> FloatArray:
     scores = matrix @ multipliers
     tilted: FloatArray = problem.base * np.exp(scores.min() - scores)
     tilted /= tilted.sum()
@@ -153,9 +156,9 @@ def _divergence(weights: FloatArray, other: FloatArray) -> float:
 
 def _program_gap(
     outcome: Outcome,
-    matrix: FloatArray,
+    matrix: Matrix,
     value: float,
-    bound: Callable[[Problem, FloatArray, FloatArray], float],
+    bound: Callable[[Problem, Matrix, FloatArray], float],
 ) -> float | None:
     """Gap of a denoised point, relative where its value is above 1."""
     if outcome.multipliers is None:
@@ -164,14 +167,47 @@ def _program_gap(
     return max(0.0, value - least) / max(1.0, value)
 
 
-def _quadratic_bound(problem: Problem, matrix: FloatArray, multipliers: FloatArray) -> float:
+def _quadratic_bound(problem: Problem, matrix: Matrix, multipliers: FloatArray) -> float:
     """Half the squared distance, in units of the noise, of a half space with all rows in it."""
     least = max(0.0, float((matrix @ multipliers).min() - multipliers @ problem.answers))
     return least**2 / float(multipliers @ problem.covariance.times(multipliers)) / 2
 
 
-def _linear_bound(problem: Problem, matrix: FloatArray, multipliers: FloatArray) -> float:
+def _linear_bound(problem: Problem, matrix: Matrix, multipliers: FloatArray) -> float:
     """The dual objective at the multipliers, cut to those that are allowed."""
     largest = 1 / problem.covariance.deviations
     allowed = np.clip(multipliers, -largest, largest)
     return float((matrix @ allowed).min() - allowed @ problem.answers)
+
+
+# --------------------------------------------------------------------------------- the limit
+
+
+def blas_seconds(case: Case) -> float | None:
+    """CPU seconds of the arithmetic that no exact Newton method can leave out; None without it.
+
+    A pass over all rows, in chunks that stay in the cache: the scores of the rows, as the BLAS
+    product of their columns with a matrix and with themselves, their exponentials, and the second
+    moments of the K queries by one symmetric BLAS product (K by N). Building the queries from the
+    columns is left out, and so is every further step: the optimum is known only where one pass at
+    it has been made. The best of six.
+    """
+    design = case.problem.designs[0]
+    if not isinstance(design, Products):
+        return None
+    chunk = 8192
+    values = np.ascontiguousarray(design.values[:chunk])
+    parts = (values, design.left, design.right, design.offset, design.factor)
+    queries = product_queries(*parts)
+    square = np.eye(values.shape[1])
+    passes = -(-case.problem.rows // values.shape[0])
+
+    def once() -> None:
+        for _ in range(passes):
+            weights = np.exp(-np.einsum("ij,ij->i", values @ square, values))
+            queries.T @ queries
+            weights.sum()
+
+    return min(measured(lambda: once).cpu_seconds for _ in range(2)) * (
+        case.problem.rows / (passes * values.shape[0])
+    )

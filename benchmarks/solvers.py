@@ -1,32 +1,35 @@
-"""Every solver behind one signature: from a case to weights, and multipliers where it has them.
+"""Our own solvers and SciPy's, behind one signature: from a case to a call, from it to weights.
 
-What a solver needs of its own (the matrix of all queries, most of all) is made inside its call
-and counted. Peers are called as a competent user would: the query matrix is built once, in
-columns of comparable scale, the log-sum-exp is stable, gradients are analytic.
+What a solver needs beforehand, the matrix of all queries most of all, is made before its call: the
+call alone is timed, and the memory of both is counted. Peers are called as a competent user would:
+columns of comparable scale, a stable log-sum-exp, analytic gradients. The other peers, which have
+environments of their own, are in ``benchmarks.foreign``.
 """
 
 from __future__ import annotations
 
-import warnings
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 import retilt as rt
+from benchmarks.clock import measured
+from benchmarks.foreign import PRECISION, half_spaces
 from benchmarks.problems import Case, query_matrix
 from retilt.measures.base import FloatArray
 from retilt.tilting import Problem, fit_at
 from retilt.tilting.denoise import Denoiser, denoise
 from retilt.tilting.paper import Paper, fit_paper
+from retilt.tilting.solvers.compositional_sgd import Algorithm
 
-_GAP = 1e-9
-"""Nats to which our own solver goes."""
+_GAP, _TABLES_GAP = 1e-9, 1e-18
+"""Nats to which our own solver goes, for moments and for tables, which rakers meet to the digit."""
 
-_PRECISION = 1e-6
-"""Largest distance from an answer at which peers stop: for ebal in the query's own units, for
-L-BFGS-B in those of its spread. It gives them gaps below 1e-9 with something to spare."""
+_TIMES = 50
+"""How many times our own CPU time the paper's algorithm is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Outcome:
         The trade-off that it solved at; 0 asks for the answers exactly.
     gap
         What the solver itself certifies, where its multipliers are not public.
+    note
+        A word on its settings.
     """
 
     problem: Problem
@@ -54,191 +59,201 @@ class Outcome:
     multipliers: FloatArray | None = None
     eta: float = 0.0
     gap: float | None = None
+    note: str = ""
 
 
-Solver: TypeAlias = Callable[[Case], Outcome]
+Prepared: TypeAlias = Callable[[], Outcome]
+Solver: TypeAlias = Callable[[Case], Prepared]
 
 
-def _reachable(case: Case) -> Problem:
-    if case.reachable is None:
-        raise ValueError("the case has no reachable answers.")
-    return case.reachable
+# ----------------------------------------------------------------- moments-65 and the margins
 
 
-# ------------------------------------------------------------------------------- moments-65
+def retilt(case: Case) -> Prepared:
+    """One fit at trade-off 0, to a gap of 1e-9 nats, or 1e-18 for tables."""
+    gap = _GAP if case.categories is None else _TABLES_GAP
+
+    def solve() -> Outcome:
+        solution = fit_at(case.problem, 0.0, gap=gap)
+        return Outcome(case.problem, solution.weights, solution.multipliers)
+
+    return solve
 
 
-def retilt(case: Case) -> Outcome:
-    """One fit at trade-off 0, to a gap of 1e-9 nats."""
-    problem = _reachable(case)
-    solution = fit_at(problem, 0.0, gap=_GAP)
-    return Outcome(problem, solution.weights, solution.multipliers)
-
-
-def retilt_path(case: Case) -> Outcome:
+def retilt_path(case: Case) -> Prepared:
     """The default method from table and noisy answers: encoding, path, choice, finish."""
-    solution = rt.fit(case.synthetic, case.answers).solution
-    return Outcome(case.noisy, solution.weights, solution.multipliers, solution.eta)
+    if case.noisy is None or case.answers is None:
+        raise ValueError("the case has no table with noisy answers.")
+    noisy, answers = case.noisy, case.answers
+
+    def solve() -> Outcome:
+        solution = rt.fit(case.synthetic, answers).solution
+        return Outcome(noisy, solution.weights, solution.multipliers, solution.eta)
+
+    return solve
 
 
-def paper_algorithm_1(case: Case) -> Outcome:
-    """200 epochs of batches of 256, no tolerance around the answers."""
-    problem = _reachable(case)
-    settings = Paper(denoise=None, tolerance=0.0, algorithm=1)
-    solution = fit_paper(problem, settings, norm=2, seed=0)
-    return Outcome(problem, solution.weights, solution.multipliers)
+def _paper(algorithm: Algorithm) -> Solver:
+    """As many epochs as take 50 times our own CPU time."""
+
+    def prepare(case: Case) -> Prepared:
+        epochs = _affordable(case, _TIMES * measured(lambda: retilt(case)).cpu_seconds)
+
+        def solve() -> Outcome:
+            outcome = _epochs(case, algorithm, epochs)
+            # Where Algorithm 1 overflows, the base weights are the only ones it leaves.
+            overflowed = outcome.multipliers is None or not np.any(outcome.multipliers)
+            note = f"given {epochs} epochs" + (", overflowed" if overflowed else "")
+            return replace(outcome, note=note)
+
+        return solve
+
+    return prepare
 
 
-def scipy_lbfgsb(case: Case) -> Outcome:
-    """L-BFGS-B on the dual, queries centred on their answers and in units of their spread."""
+def _epochs(case: Case, algorithm: Algorithm, epochs: int) -> Outcome:
+    """Batches of 256, no tolerance around the answers, which are denoised already."""
+    settings = Paper(denoise=None, tolerance=0.0, algorithm=algorithm, epochs=epochs)
+    solution = fit_paper(case.problem, settings, norm=2, seed=0)
+    return Outcome(case.problem, solution.weights, solution.multipliers)
+
+
+def _affordable(case: Case, budget: float) -> int:
+    """Epochs for so many CPU seconds, by the pace of Algorithm 2, which never ends early."""
+    seconds = []
+    for epochs in (1, 1, 11):  # the first pays for what is done once
+        start = time.process_time()
+        _epochs(case, 2, epochs)
+        seconds.append(time.process_time() - start)
+    _, one, eleven = seconds
+    return max(1, round(10 * (budget - one) / (eleven - one)) + 1)
+
+
+def scipy_lbfgsb(case: Case) -> Prepared:
+    """L-BFGS-B on the dual, queries in units of their spread."""
     from scipy.optimize import minimize
 
-    problem = _reachable(case)
-    centred = query_matrix(problem)
-    centred -= problem.answers
-    unit = centred.std(axis=0)
-    centred /= unit
+    problem = case.problem
+    matrix = query_matrix(problem)
+    means = problem.base @ matrix
+    spread = np.sqrt(problem.base @ (matrix * matrix) - means**2)
+    unit = np.where(spread > 0, spread, 1.0)
+    answers = problem.answers / unit
+    if isinstance(matrix, np.ndarray):
+        matrix /= unit
+    else:
+        matrix.data /= unit[matrix.indices]
+    transposed = matrix.T
     start = np.log(problem.base)
 
     def weigh(multipliers: FloatArray) -> tuple[float, FloatArray]:
-        scores = start - centred @ multipliers
+        scores = start - matrix @ multipliers
         top = scores.max()
         scores -= top
         np.exp(scores, out=scores)
         total = scores.sum()
         scores /= total
-        return float(top + np.log(total)), scores
+        return float(top + np.log(total) + multipliers @ answers), scores
 
     def dual(multipliers: FloatArray) -> tuple[float, FloatArray]:
         value, weights = weigh(multipliers)
-        return value, -(weights @ centred)
+        return value, answers - transposed @ weights
 
-    result = minimize(
-        dual,
-        np.zeros(problem.queries),
-        jac=True,
-        method="L-BFGS-B",
-        # Only the gradient says how far the answers are.
-        options={
-            "maxiter": 10_000,
-            "maxfun": 20_000,
-            "maxcor": 20,
-            "ftol": 0.0,
-            "gtol": _PRECISION,
-        },
-    )
-    return Outcome(problem, weigh(result.x)[1], result.x / unit)
-
-
-def ebal(case: Case) -> Outcome:
-    """Entropy balancing with one treated unit: the answers.
-
-    ``ebalance`` has no way to leave out its rank test (a singular value decomposition) and its
-    regression of an outcome afterwards, so both are counted.
-    """
-    from ebal import ebal_bin
-
-    problem = _reachable(case)
-    values = np.vstack([problem.answers, query_matrix(problem)])
-    treated = np.zeros(values.shape[0])
-    treated[0] = 1
-    solver = ebal_bin(effect="ATT", PCA=False, print_level=-1, constraint_tolerance=_PRECISION)
-    with warnings.catch_warnings():
-        # The regression divides by zero with a single treated unit.
-        warnings.simplefilter("ignore")
-        result = solver.ebalance(
-            treated, values, np.arange(float(treated.size)), base_weight=problem.base
+    def solve() -> Outcome:
+        result = minimize(
+            dual,
+            np.zeros(problem.queries),
+            jac=True,
+            method="L-BFGS-B",
+            # Only the gradient says how far the answers are.
+            options={
+                "maxiter": 10_000,
+                "maxfun": 20_000,
+                "maxcor": 20,
+                "ftol": 0.0,
+                "gtol": PRECISION,
+            },
         )
-    weights = result["w"][1:]
-    return Outcome(problem, weights / weights.sum(), -solver.coefs[1:])
+        note = f"{result.nfev} evaluations"
+        return Outcome(problem, weigh(result.x)[1], result.x / unit, note=note)
+
+    return solve
 
 
 # -------------------------------------------------------------------------------- denoise-*
 
 
 def _denoiser(method: Denoiser) -> Solver:
-    def solve(case: Case) -> Outcome:
-        problem = case.noisy
-        found = denoise(problem, method)
-        weights = np.zeros(problem.rows)
-        weights[found.rows] = found.shares
-        return Outcome(problem, weights, gap=found.gap)
+    def prepare(case: Case) -> Prepared:
+        def solve() -> Outcome:
+            found = denoise(case.problem, method)
+            weights = np.zeros(case.problem.rows)
+            weights[found.rows] = found.shares
+            return Outcome(case.problem, weights, gap=found.gap)
+
+        return solve
+
+    return prepare
+
+
+def highs_lp(case: Case) -> Prepared:
+    """The linear program over all rows at once, in dual form, by the dual simplex method."""
+    from scipy.optimize import linprog
+
+    problem = case.problem
+    sigma = problem.covariance.deviations
+    constraints, cost = half_spaces(query_matrix(problem), problem.answers, sigma)
+
+    def solve() -> Outcome:
+        found = linprog(
+            cost,
+            A_ub=constraints,
+            b_ub=np.zeros(problem.rows),
+            bounds=[(-1, 1)] * problem.queries + [(None, None)],
+            method="highs-ds",
+        )
+        if found.x is None:
+            raise RuntimeError(f"HiGHS: {found.message}")
+        shares = np.maximum(-found.ineqlin.marginals, 0.0)
+        return Outcome(problem, shares / shares.sum(), found.x[:-1] / sigma)
 
     return solve
 
 
-def _half_spaces(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """(N, K + 1) constraints ``least - u . q_i <= 0`` and the cost ``u . a - least``.
-
-    Both programs are given to their solvers in dual form, with u in units of the noise and
-    ``least`` as the K + 1 variables; the shares are the constraints' own multipliers. Clarabel
-    and HiGHS were both faster so than with the N shares as variables: Clarabel by 2 times on
-    20,000 rows, HiGHS by 5 times on 307,511.
-    """
-    sigma = problem.covariance.deviations
-    constraints = np.empty((problem.rows, problem.queries + 1))
-    np.divide(query_matrix(problem), -sigma, out=constraints[:, :-1])
-    constraints[:, -1] = 1.0
-    return constraints, np.append(problem.answers / sigma, -1.0)
-
-
-def _program_outcome(problem: Problem, shares: FloatArray, scaled: FloatArray) -> Outcome:
-    shares = np.maximum(shares, 0.0)
-    return Outcome(problem, shares / shares.sum(), scaled / problem.covariance.deviations)
-
-
-def clarabel_qp(case: Case) -> Outcome:
-    """The quadratic program over all rows at once, in dual form."""
-    import clarabel
-    from scipy.sparse import csc_array, diags_array
-
-    problem = case.noisy
-    constraints, cost = _half_spaces(problem)
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
-    solver = clarabel.DefaultSolver(
-        diags_array(np.append(np.ones(problem.queries), 0.0), format="csc"),
-        cost,
-        csc_array(constraints),
-        np.zeros(problem.rows),
-        [clarabel.NonnegativeConeT(problem.rows)],
-        settings,
-    )
-    found = solver.solve()
-    return _program_outcome(problem, np.array(found.z), np.array(found.x)[:-1])
-
-
-def highs_lp(case: Case) -> Outcome:
-    """The linear program over all rows at once, in dual form, by the dual simplex method."""
-    from scipy.optimize import linprog
-
-    problem = case.noisy
-    constraints, cost = _half_spaces(problem)
-    found = linprog(
-        cost,
-        A_ub=constraints,
-        b_ub=np.zeros(problem.rows),
-        bounds=[(-1, 1)] * problem.queries + [(None, None)],
-        method="highs-ds",
-    )
-    if found.x is None:
-        raise RuntimeError(f"HiGHS: {found.message}")
-    return _program_outcome(problem, -found.ineqlin.marginals, found.x[:-1])
-
-
-SOLVERS: dict[str, dict[str, Solver]] = {
-    "moments-65": {
-        "retilt": retilt,
-        "retilt-path": retilt_path,
-        "scipy-lbfgsb": scipy_lbfgsb,
-        "ebal": ebal,
-        "paper-algorithm-1": paper_algorithm_1,
-    },
-    "denoise-qp": {"retilt": _denoiser("qp"), "clarabel": clarabel_qp},
-    "denoise-lp": {"retilt": _denoiser("lp"), "highs": highs_lp},
+OWN: dict[str, Solver] = {
+    "retilt": retilt,
+    "retilt-path": retilt_path,
+    "scipy-lbfgsb": scipy_lbfgsb,
+    "paper-algorithm-1": _paper(1),
+    "paper-algorithm-2": _paper(2),
+    "highs": highs_lp,
 }
-"""For each problem its solvers by name."""
+"""Solvers that run in this environment; every other name is that of a peer with its own."""
+
+SOLVERS: dict[str, tuple[str, ...]] = {
+    "moments-65": (
+        "retilt",
+        "retilt-path",
+        "scipy-lbfgsb",
+        "ebal",
+        "empirical-calibration",
+        "paper-algorithm-1",
+        "paper-algorithm-2",
+    ),
+    "moments-65-even": ("retilt", "scipy-lbfgsb", "ebal", "empirical-calibration"),
+    "margins-55": ("retilt", "scipy-lbfgsb", "weightipy", "rimpy", "mbi"),
+    "two-way-45": ("retilt", "scipy-lbfgsb", "weightipy", "rimpy", "mbi"),
+    "denoise-qp": ("retilt", "clarabel"),
+    "denoise-lp": ("retilt", "highs"),
+}
+"""For each problem its solvers."""
 
 LARGEST = {"clarabel": 20_000}
 """Most rows that a solver is given: it does not end on 307,511 within minutes."""
+
+
+def own_solver(problem: str, name: str) -> Solver:
+    """The solver of a name; retilt denoises where that is the problem."""
+    if name == "retilt" and problem.startswith("denoise-"):
+        return _denoiser("qp" if problem == "denoise-qp" else "lp")
+    return OWN[name]
