@@ -38,7 +38,7 @@ from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, check_size
 from retilt.tilting.sample import sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict
-from retilt.tilting.solvers.choice import Exact, Method, method_for
+from retilt.tilting.solvers.choice import Method, method_without_noise
 from retilt.tilting.solvers.newton import State, with_hessian
 
 Tell: TypeAlias = Callable[[PathPoint], object]
@@ -224,7 +224,9 @@ def fit_path(
     judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
     full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
-    walker = full if rows is whole else Walker.of(problem, rows, judge, whole, aim)
+    walker = full
+    if rows is not whole:
+        walker = Walker.of(problem, rows, judge, whole, aim, full.method)
     stops, broken = _follow(walker, tell)
     insistent = stops[-1].means
     rule = Rule.of(stops, walker.reduced.count, agrees=judge.agrees(judge.before))
@@ -364,8 +366,7 @@ def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
     judge = Judge.of(problem, lambda answers: answers, before, rows, None)
     walker = Walker.of(problem, rows, judge, rows)
     reduced = walker.reduced
-    # Without noise there is nothing to keep conjugate gradients from running away.
-    method = method_for(reduced) if eta > 0 else Exact()
+    method = walker.method if eta > 0 else method_without_noise(reduced)
     start = _from_sample(problem, walker, method, eta)
     state, verdict = method.solve(reduced, eta, start, gap, FINAL_STEPS)
     stop = walker.stop(eta, state, verdict)
@@ -373,9 +374,7 @@ def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
     return _solution(problem, walker, stop, [stop], stop.means, status)
 
 
-def _from_sample(
-    problem: Problem, full: Walker, method: Method, eta: float
-) -> State | FloatArray:
+def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> State | FloatArray:
     """Where to start on all rows: a sample's optimum if there is one, else no tilt.
 
     The sample's Hessian comes along: steps with it are good enough to do without one of all rows.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retilt.measures.base import FloatArray
 from retilt.tilting.fold import Fold
@@ -20,6 +21,12 @@ from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.search import halved
 
 _PACE = 0.1
+_DEPENDENT = 1e-12
+"""Share of its variance that others leave of a query that is one of theirs but for rounding."""
+
+_CONTRADICTION = 1e-6
+"""Error that is more than rounding, in deviations of its query over the rows."""
+
 _TELLING = 1e-16
 """Decrement below which the change of the gradient is too near to rounding to learn from."""
 
@@ -71,41 +78,59 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Spectral:
-    """A Hessian without noise by its eigenvalues, for the shortest steps.
+class Pivoted:
+    """A Hessian without noise, which collinear queries make singular: P'HP = L L' by pivots.
 
-    Collinear queries share their step, and directions in which nothing varies have none.
+    A step moves the multipliers of as many queries as are independent, and leaves the others.
 
     Attributes
     ----------
     scale
-        (V,) square roots of the diagonal.
-    values
-        (r,) the eigenvalues above rounding, after scaling to a unit diagonal.
-    vectors
-        (V, r) their vectors.
+        (V,) square roots of the Hessian's diagonal.
+    order
+        (V,) the queries, the r independent ones first.
+    lower
+        (V, r) L of the Hessian after scaling to a unit diagonal.
     """
 
     scale: FloatArray
-    values: FloatArray
-    vectors: FloatArray
+    order: NDArray[np.intp]
+    lower: FloatArray
 
     @classmethod
-    def of(cls, hessian: FloatArray) -> Spectral:
+    def of(cls, hessian: FloatArray) -> Pivoted:
         """Of a positive semidefinite matrix."""
-        from scipy.linalg import eigh
+        from scipy.linalg.lapack import dpstrf
 
         diagonal = np.diagonal(hessian)
         scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        values, vectors = eigh(hessian / scale / scale[:, None], check_finite=False)
-        kept = values > values[-1] * 1e-12
-        return cls(scale, values[kept], vectors[:, kept])
+        factor, order, rank, _ = dpstrf(hessian / scale / scale[:, None], tol=_DEPENDENT, lower=1)
+        return cls(scale, order.astype(np.intp) - 1, np.tril(factor)[:, :rank])
 
     def solve(self, x: FloatArray) -> FloatArray:
-        """The pseudoinverse times a (V,) vector."""
-        along = self.vectors.T @ (x / self.scale)
-        result: FloatArray = self.vectors @ (along / self.values) / self.scale
-        return result
+        """A generalised inverse times a (V,) vector."""
+        from scipy.linalg import solve_triangular
+
+        rank = self.lower.shape[1]
+        own = solve_triangular(
+            self.lower[:rank], self._along(x), lower=True, trans=1, check_finite=False
+        )
+        result: FloatArray = np.zeros(x.size)
+        result[self.order[:rank]] = own
+        return result / self.scale
+
+    def missed(self, x: FloatArray) -> float:
+        """Largest part of a (V,) vector that no step can make smaller, in units of the scale."""
+        rest = (x / self.scale)[self.order] - self.lower @ self._along(x)
+        return float(np.max(np.abs(rest), initial=0.0))
+
+    def _along(self, x: FloatArray) -> FloatArray:
+        from scipy.linalg import solve_triangular
+
+        rank = self.lower.shape[1]
+        own = (x / self.scale)[self.order[:rank]]
+        found: FloatArray = solve_triangular(self.lower[:rank], own, lower=True, check_finite=False)
+        return found
 
 
 class Inverse(Protocol):
@@ -281,7 +306,13 @@ class Newton:
         )
 
     def verdict(self, reduced: Reduced, eta: float, state: State) -> Verdict | None:
-        """Converged by the gap or at rounding; stalled where no step helps."""
+        """Converged by the gap or at rounding; stalled where no step helps.
+
+        Without noise, collinear queries whose answers contradict each other have no optimum:
+        the multipliers would run away for ever.
+        """
+        if (state.gap <= self.tolerance or state.stuck) and _missed(state) > _CONTRADICTION:
+            return Verdict.UNBOUNDED
         if state.gap <= self.tolerance:
             return Verdict.CONVERGED
         if state.stuck:
@@ -297,8 +328,14 @@ def with_hessian(reduced: Reduced, state: State) -> State:
 
 
 def _system(reduced: Reduced, hessian: FloatArray, eta: float) -> Inverse:
-    """Factors of the Hessian of the dual; without noise those of the shortest steps."""
-    return System.of(regularised(reduced, hessian, eta)) if eta > 0 else Spectral.of(hessian)
+    """Factors of the Hessian of the dual, which is singular only without noise."""
+    return System.of(regularised(reduced, hessian, eta)) if eta > 0 else Pivoted.of(hessian)
+
+
+def _missed(state: State) -> float:
+    """Largest error that no step can make smaller, in deviations of its query over the rows."""
+    system = state.system.first if isinstance(state.system, Updated) else state.system
+    return system.missed(state.gradient) if isinstance(system, Pivoted) else 0.0
 
 
 def _unmoved(state: State, decrement: float) -> State:
