@@ -233,6 +233,7 @@ TARGETS = (
         MOMENTS,
         only=(
             "_CHUNK",
+            "_pieces",
             "Means.bind",
             "Moments.bind",
             "Moments.__post_init__",
@@ -807,7 +808,16 @@ EQUIVALENT: tuple[Equivalent, ...] = (
                 ("_CHUNK = 2 ** 20", "_CHUNK = 2 ** 21"),
                 ("_CHUNK = 2 ** 20", "_CHUNK = 2 ** 19"),
             ],
-            ("measures.moments", "MomentsBlock.sums"): [("range(0, max(rows, 1), _CHUNK)", "*")],
+            ("measures.moments", "_pieces"): [
+                (
+                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]",
+                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 2), _CHUNK)]",
+                ),
+                (
+                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]",
+                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 0), _CHUNK)]",
+                ),
+            ],
             ("measures.grouped", "GroupedBlock.sums"): [
                 ("range(0, max(len(codes), 1), _CHUNK)", "range(0, max(len(codes), 2), _CHUNK)"),
                 ("range(0, max(len(codes), 1), _CHUNK)", "range(0, max(len(codes), 0), _CHUNK)"),

@@ -73,8 +73,9 @@ class Candidates:
         The queries of ``guards`` come after those of the answers. What they keep is as the first
         ``own`` rows have it (default all): those behind were added for this fit.
         """
-        base = base_of(table, base_weights)
         encoded = encode_candidates(table, answers)
+        base = base_of(table, base_weights)
+        normalised(base)  # refuses what can't be weights
         designs = answers.queries.designs(encoded)
         found = tuple(_shortfalls(answers, encoded, base > 0))
         first = own_part(base, own)

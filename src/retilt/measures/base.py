@@ -168,7 +168,7 @@ class Feature:
         """The variable as integers, (rows,) int32, by the fixed policy of the schema."""
         cells = read(self.name) if self.source is None else self.source.cells(read, rows)
         encoded = np.empty(len(cells), dtype=np.int32)
-        for start in range(0, len(cells), _PIECE):
+        for start in range(0, max(len(cells), 1), _PIECE):  # once even for no rows
             encoded[start : start + _PIECE] = self._encoded(cells.slice(start, _PIECE))
         return encoded
 

@@ -47,7 +47,7 @@ def restore(
         eta=eta,
         multipliers=multipliers.copy(),
         weights=weights,
-        ess=fold.ess,
+        ess=float(1 / np.sum(weights**2)),
         before=problem.means(problem.base),
         after=problem.means(weights),
         insistent=insistent.copy(),
