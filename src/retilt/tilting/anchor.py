@@ -144,9 +144,10 @@ def _meet(problem: Problem) -> tuple[FloatArray, FloatArray]:
     rows = Rows.of(soft)
     reduced = reduce(soft, rows, soft.answers)
     start: FloatArray = np.zeros(reduced.answers.size)
+    method = method_for(reduced)
     for eta in _TRADE_OFFS:
         gap = _GAP if eta == 1 else _ROUGH
-        state, _ = method_for(reduced).solve(reduced, eta, start, gap, _STEPS)
+        state, _ = method.solve(reduced, eta, start, gap, _STEPS)
         start = state.multipliers
     return reduced.lift(start, 1.0), rows.expand(state.fold.weights, problem.rows)
 

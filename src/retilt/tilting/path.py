@@ -381,6 +381,9 @@ def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> 
     """
     whole = full.reduced.rows
     nothing = np.zeros(full.reduced.answers.size)
+    if nothing.size > MAX_DENSE:
+        # Steps from no tilt cost less than finding out that a sample can't reach the answers.
+        return nothing
     part = sampled(problem, whole)
     if part is whole:
         return nothing

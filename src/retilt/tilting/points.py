@@ -171,18 +171,14 @@ class Walker:
 
     ``shift`` (V,) is what the rows' base means lack to those of the whole table; ``released``
     is ``reduced`` with the noisy answers, by which points are judged where the fit aims at
-    others.
+    others; ``method`` is the solver for a problem of this size.
     """
 
     reduced: Reduced
     released: Reduced
     judge: Judge
     shift: FloatArray
-
-    @property
-    def method(self) -> Method:
-        """Solver and trace for a problem of this size."""
-        return method_for(self.reduced)
+    method: Method
 
     @classmethod
     def of(
@@ -192,19 +188,24 @@ class Walker:
         judge: Judge,
         whole: Rows,
         aim: FloatArray | None = None,
+        method: Method | None = None,
     ) -> Walker:
-        """For all rows, or for a sample of them with its answers shifted."""
+        """For all rows, or for a sample of them with its answers shifted.
+
+        What one ``method`` has learnt of the queries serves other rows of the same table.
+        """
         shift = np.zeros(int(np.count_nonzero(rows.varying)))
         if rows is not whole:
             shift = judge.before[rows.varying] - rows.means(rows.merged)
         answers = problem.answers.copy()
         answers[rows.varying] -= shift
         released = reduce(problem, rows, answers)
+        method = method or method_for(released)
         if aim is None:
-            return cls(released, released, judge, shift)
+            return cls(released, released, judge, shift, method)
         aimed = aim.copy()
         aimed[rows.varying] -= shift
-        return cls(reduce(problem, rows, aimed), released, judge, shift)
+        return cls(reduce(problem, rows, aimed), released, judge, shift, method)
 
     def state(self, eta: float, multipliers: FloatArray) -> State:
         """The solver's state at given (V,) multipliers, nothing solved."""

@@ -20,6 +20,9 @@ from retilt.tilting.problem import Problem
 SAMPLE_ROWS = 20_000
 """Rows that the path is followed on; a table of up to twice as many is followed whole."""
 
+_ROWS_EACH = 8
+"""And at least so many for each query, or the sample could not reach what the table does."""
+
 _SEED = 20_240_229
 
 
@@ -30,10 +33,11 @@ def sampled(problem: Problem, whole: Rows) -> Rows:
     second value on a few rows only (a rare cell), and the uniform sample has none of them, they
     are all added, with their own base weights; the others share what is left of the whole.
     """
-    if whole.merged.size <= 2 * SAMPLE_ROWS:
+    size = max(SAMPLE_ROWS, _ROWS_EACH * int(np.count_nonzero(whole.varying)))
+    if whole.merged.size <= 2 * size:
         return whole
     generator = np.random.default_rng(_SEED)
-    chosen = generator.choice(whole.support.size, SAMPLE_ROWS, replace=False, shuffle=False)
+    chosen = generator.choice(whole.support.size, size, replace=False, shuffle=False)
     uniform = whole.support[np.sort(chosen)]
     first = Rows.of(problem, Sample(uniform, problem.base[uniform]))
     missed = whole.varying & ~first.varying

@@ -13,6 +13,7 @@ from retilt.tilting.reduction import MAX_DENSE, Reduced
 from retilt.tilting.solvers import Verdict, drive
 from retilt.tilting.solvers.newton import Newton, State, effective_parameters, with_hessian
 from retilt.tilting.solvers.newton_cg import NewtonCG, estimated_parameters, hessian_times
+from retilt.tilting.solvers.preconditioner import Keeper
 
 WIDE_GAP = 1e-16
 """Nats, the smallest gap that is asked of the solver without a Hessian."""
@@ -69,17 +70,20 @@ class Exact(Dense):
 
 
 class Wide:
-    """Newton by conjugate gradients, never with a matrix."""
+    """Newton by conjugate gradients; of one problem, whose preconditioner it keeps."""
+
+    def __init__(self) -> None:
+        self._keeper = Keeper()
 
     def solve(
         self, reduced: Reduced, eta: float, start: State | FloatArray, gap: float, limit: int
     ) -> tuple[State, Verdict]:
         """See :class:`Method`."""
-        return drive(NewtonCG(max(gap, WIDE_GAP)), reduced, eta, start, limit=limit)
+        return drive(NewtonCG(max(gap, WIDE_GAP), self._keeper), reduced, eta, start, limit=limit)
 
     def parameters(self, reduced: Reduced, state: State, eta: float) -> float:
         """See :class:`Method`."""
-        return estimated_parameters(reduced, state.fold, eta)
+        return estimated_parameters(reduced, state.fold, eta, self._keeper)
 
     def curvature(self, reduced: Reduced, fold: Fold) -> Callable[[FloatArray], FloatArray]:
         """See :class:`Method`."""
@@ -89,3 +93,8 @@ class Wide:
 def method_for(reduced: Reduced) -> Method:
     """The method for a problem of this size."""
     return Dense() if reduced.answers.size <= MAX_DENSE else Wide()
+
+
+def method_without_noise(reduced: Reduced) -> Method:
+    """The method for a trade-off of zero."""
+    return Exact() if reduced.answers.size <= MAX_DENSE else Wide()

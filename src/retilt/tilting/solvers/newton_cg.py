@@ -2,17 +2,16 @@
 
 The Hessian is never formed. One pass over the rows multiplies it with a vector: score the rows
 with the vector, then take the queries' means under weights times centred scores. The system
-H + eta S is preconditioned by its blocks, one for each part of the queries, so that within a
-marginal table nothing is left to iterate. Its trace is estimated from a few random vectors
-(Hutchinson), the blocks' own trace taken as known; the vectors are the same at every point of a
-path, so that the points' errors are alike.
+H + eta S is preconditioned (see ``preconditioner.py``). Its trace is estimated from a few random
+vectors (Hutchinson), less what is known of it; the vectors are the same at every point of a path,
+so that the points' errors are alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from retilt.measures.base import FloatArray
 from retilt.tilting.fold import Fold
 from retilt.tilting.reduction import Reduced
 from retilt.tilting.solvers import Verdict
-from retilt.tilting.solvers.newton import QUADRATIC, State, System, state_at
+from retilt.tilting.solvers.newton import QUADRATIC, State, state_at
+from retilt.tilting.solvers.preconditioner import CG_STEPS, Keeper
 from retilt.tilting.solvers.search import halved
-
-BLOCK = 500
-"""Queries of a part up to which its covariance is the block of the preconditioner."""
 
 _FORCING = 0.1
 """Largest residual of a step's system, relative, in the norm of the preconditioner."""
@@ -32,10 +29,30 @@ _FORCING = 0.1
 _TIGHT = 1e-8
 """And the smallest."""
 
-_CG_STEPS = 1000
+_AMPLE = 0.1
+"""Share of the error that may be left in the last step, of what is left in all."""
+
+_NEAR = 1e-6
+"""Decrement below which another preconditioner would be drawn from the same weights."""
+
+_SHORT = 1e-2
+"""Decrement up to which a step is taken as it is."""
+
+_LONGEST = 4.0
+
+_FLAT = 0.25
+"""Share of the slope at which a line's minimum is near enough."""
 
 _PROBES = 6
+_PROBED = 12_000
+"""Queries that the random vectors have together, so that many queries need fewer vectors."""
+
 _PROBE_RESIDUAL = 1e-2
+"""The error of u'A^-1 u is as the square of this: conjugate gradients are a Galerkin method."""
+
+_PROBE_SHARE = 1e-3
+"""Share of the measured queries to which a trace is worked out."""
+
 _PROBE_SEED = 20_240_229
 
 
@@ -50,56 +67,13 @@ def hessian_times(reduced: Reduced, fold: Fold, vector: FloatArray) -> FloatArra
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """The preconditioner: the system's blocks, factorised, and its diagonal elsewhere.
-
-    Attributes
-    ----------
-    blocks
-        Where each block stands, and its factors.
-    diagonal
-        (V,) of the whole system.
-    """
-
-    blocks: tuple[tuple[slice, System], ...]
-    diagonal: FloatArray
-
-    @classmethod
-    def of(cls, reduced: Reduced, fold: Fold, eta: float) -> Blocks:
-        """From the queries' covariances within their parts, and the noise of their own."""
-        noise = eta * reduced.noise(eta).variances
-        diagonal = reduced.rows.variances(fold) + noise
-        blocks = []
-        for part in reduced.rows.cells:
-            if part.size > BLOCK:
-                continue
-            matrix = part.covariance(fold.weights, fold.means[part.place])
-            matrix[np.diag_indices_from(matrix)] += noise[part.place]
-            blocks.append((part.place, System.of(matrix)))
-        return cls(tuple(blocks), np.where(diagonal > 0, diagonal, 1.0))
-
-    def solve(self, x: FloatArray) -> FloatArray:
-        """The preconditioner's inverse times a (V,) vector."""
-        result: FloatArray = x / self.diagonal
-        for place, system in self.blocks:
-            result[place] = system.solve(x[place])
-        return result
-
-    def inverse_diagonal(self) -> FloatArray:
-        """(V,) diagonal of the preconditioner's inverse."""
-        result: FloatArray = 1 / self.diagonal
-        for place, system in self.blocks:
-            result[place] = np.sum(system.root_inverse() ** 2, axis=0)
-        return result
-
-
 def conjugate_gradients(
     times: Callable[[FloatArray], FloatArray],
     solve: Callable[[FloatArray], FloatArray],
     right: FloatArray,
     residual: float,
-) -> FloatArray:
+    limit: int = CG_STEPS,
+) -> tuple[FloatArray, int]:
     """Solve a positive definite system until its residual has shrunk to a share of itself.
 
     Parameters
@@ -112,6 +86,13 @@ def conjugate_gradients(
         The right-hand side.
     residual
         Share of the residual to stop at, in the norm of the preconditioner's inverse.
+    limit
+        Most products with the matrix.
+
+    Returns
+    -------
+    tuple
+        The solution, and how many products it took.
     """
     x: FloatArray = np.zeros_like(right)
     rest = right.copy()
@@ -119,36 +100,38 @@ def conjugate_gradients(
     direction = ahead.copy()
     square = float(rest @ ahead)
     goal = residual**2 * square
-    for _ in range(_CG_STEPS):
+    for step in range(limit):
         if square <= goal or square <= 0:
-            break
+            return x, step
         image = times(direction)
         curvature = float(direction @ image)
         if curvature <= 0:
             # Rounding: the direction is one in which nothing varies.
-            break
+            return x, step + 1
         x += (square / curvature) * direction
         rest -= (square / curvature) * image
         ahead = solve(rest)
         last, square = square, float(rest @ ahead)
         direction *= square / last
         direction += ahead
-    return x
+    return x, limit
 
 
 @dataclass(frozen=True, slots=True)
 class NewtonCG:
     """Inexact Newton; ends when the duality gap is at most ``tolerance`` or at rounding.
 
-    Only for a trade-off above zero.
-
     Parameters
     ----------
     tolerance
-        Duality gap to reach, in nats.
+        Duality gap to reach, in nats; without noise its estimate g' B^-1 g / 2 by the
+        preconditioner.
+    keeper
+        Makes and keeps the preconditioner, of this one problem.
     """
 
     tolerance: float
+    keeper: Keeper = field(default_factory=Keeper)
 
     def init(self, reduced: Reduced, eta: float, start: FloatArray | State) -> State:
         """Start at multipliers, or at another trade-off's state."""
@@ -158,17 +141,22 @@ class NewtonCG:
 
     def step(self, reduced: Reduced, eta: float, state: State) -> State:
         """One step, halved until the dual falls enough."""
-        noise = reduced.noise(eta)
-        blocks = Blocks.of(reduced, state.fold, eta)
+        ahead = self.keeper.at(reduced, state.fold, eta)
         # State.pace is the residual that the next step is held to.
-        own = math.sqrt(max(0.0, float(state.gradient @ blocks.solve(state.gradient))))
+        own = math.sqrt(max(0.0, float(state.gradient @ ahead.solve(state.gradient))))
         residual = max(_TIGHT, min(_FORCING, own, state.pace or _FORCING))
-        direction = -conjugate_gradients(
-            lambda x: hessian_times(reduced, state.fold, x) + eta * noise.times(x),
-            blocks.solve,
-            state.gradient,
-            residual,
+        if state.pace > _TIGHT and 0 < state.gap < math.inf:
+            # Close to the end no more than what is asked for.
+            needed = _AMPLE * math.sqrt(self.tolerance / state.gap)
+            residual = max(residual, min(_FORCING, needed))
+        limit = self.keeper.limit(reduced, near=state.decrement < _NEAR)
+        solved, steps = conjugate_gradients(
+            system_times(reduced, state.fold, eta), ahead.solve, state.gradient, residual, limit
         )
+        self.keeper.tell(steps)
+        direction = -solved
+        if -float(direction @ state.gradient) > _SHORT:
+            direction *= best_length(reduced, eta, state, direction)
         decrement = max(0.0, -float(direction @ state.gradient))
         found = halved(
             reduced,
@@ -180,45 +168,96 @@ class NewtonCG:
         if found is None:
             return replace(state, decrement=decrement, stuck=True)
         trial, length = found
-        slow = length == 1.0 and decrement < QUADRATIC and trial.gap > state.gap / 4
+        gap = trial.gap
+        if eta == 0:
+            gap = max(0.0, float(trial.gradient @ ahead.solve(trial.gradient))) / 2
+        slow = length == 1.0 and decrement < QUADRATIC and gap > state.gap / 4
         last = slow and residual <= _TIGHT
-        if last and trial.gap > state.gap:
+        if last and gap > state.gap:
             return replace(state, decrement=decrement, stuck=True)
         pace = _TIGHT if slow else _FORCING
-        return replace(trial, decrement=decrement, pace=pace, stuck=last)
+        return replace(trial, gap=gap, decrement=decrement, pace=pace, stuck=last)
 
     def verdict(self, reduced: Reduced, eta: float, state: State) -> Verdict | None:
-        """Converged by the gap or at rounding; stalled where no step helps."""
+        """Converged by the gap or at rounding; stalled where no step helps.
+
+        Without noise the dual is at least minus the divergence of any weights that meet the
+        answers. Below that of the farthest weights, all on one row, none do.
+        """
         if state.gap <= self.tolerance:
             return Verdict.CONVERGED
+        if eta == 0 and state.value < float(np.min(reduced.rows.log_merged)) - 1:
+            return Verdict.UNBOUNDED
         if state.stuck:
-            return Verdict.CONVERGED if state.decrement < QUADRATIC else Verdict.STALLED
+            left = state.decrement if eta > 0 else max(state.decrement, state.gap)
+            return Verdict.CONVERGED if left < QUADRATIC else Verdict.STALLED
         return None
 
 
-def estimated_parameters(reduced: Reduced, fold: Fold, eta: float) -> float:
+def best_length(reduced: Reduced, eta: float, state: State, direction: FloatArray) -> float:
+    """Where along a (V,) direction, up to four times as far, the dual is about smallest.
+
+    The rows' scores of the direction settle that: one pass over the queries for all lengths.
+    """
+    from scipy.optimize import brentq
+
+    scores = reduced.rows.scores(direction)
+    scores -= state.fold.weights @ scores
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(state.fold.weights)
+    start = float(state.gradient @ direction)
+    curvature = eta * float(direction @ reduced.noise(eta).times(direction))
+
+    def slope(length: float) -> float:
+        exponents = logarithms - length * scores
+        weights = np.exp(exponents - exponents.max())
+        return start + length * curvature - float(weights @ scores / weights.sum())
+
+    far = 1.0
+    while slope(far) < _FLAT * start and far < _LONGEST:
+        far *= 2
+    if slope(far) <= -_FLAT * start:
+        return far
+    return float(brentq(slope, 0.0, far, xtol=1e-3, rtol=1e-2))
+
+
+def system_times(reduced: Reduced, fold: Fold, eta: float) -> Callable[[FloatArray], FloatArray]:
+    """H + eta S as a map of (V,) vectors."""
+    noise = reduced.noise(eta)
+    return lambda x: hessian_times(reduced, fold, x) + eta * noise.times(x)
+
+
+def estimated_parameters(
+    reduced: Reduced, fold: Fold, eta: float, keeper: Keeper | None = None
+) -> float:
     """tr[H (H + eta S)^-1] over the measured queries, estimated to a few per cent.
 
-    It is M - eta tr[S A^-1] with M measured queries. The preconditioner's own trace is known;
-    random vectors u with covariance S estimate the difference of u'A^-1 u and u'B^-1 u.
+    It is M - eta tr[S A^-1] with M measured queries. Random vectors u with covariance S estimate
+    u'A^-1 u. Where the preconditioner's own trace is known, only the difference of u'A^-1 u and
+    u'B^-1 u is left to them.
     """
+    keeper = keeper or Keeper()
     noise = reduced.noise(eta)
-    blocks = Blocks.of(reduced, fold, eta)
+    ahead = keeper.at(reduced, fold, eta)
     variances = np.where(reduced.measured, noise.variances, 0.0)
-    known = float(variances @ blocks.inverse_diagonal())
-    known += sum(float(f @ blocks.solve(f)) for f in noise.factor.T)
+    known = ahead.trace(noise, variances)
     generator = np.random.default_rng(_PROBE_SEED)
+    count = float(np.count_nonzero(reduced.measured))
+    probes = min(_PROBES, max(2, int(_PROBED / max(1.0, count))))
     rest = 0.0
-    for _ in range(_PROBES):
+    for _ in range(probes):
         signs = generator.choice([-1.0, 1.0], size=variances.size + noise.factor.shape[1])
         probe = np.sqrt(variances) * signs[: variances.size]
         probe += noise.factor @ signs[variances.size :]
-        solved = conjugate_gradients(
-            lambda x: hessian_times(reduced, fold, x) + eta * noise.times(x),
-            blocks.solve,
+        rough = float(probe @ ahead.solve(probe))
+        solved, steps = conjugate_gradients(
+            system_times(reduced, fold, eta),
+            ahead.solve,
             probe,
-            _PROBE_RESIDUAL,
+            max(_PROBE_RESIDUAL, math.sqrt(_PROBE_SHARE * count / max(eta * rough, 1e-300))),
         )
-        rest += float(probe @ solved) - float(probe @ blocks.solve(probe))
-    count = float(np.count_nonzero(reduced.measured))
-    return min(max(count - eta * (known + rest / _PROBES), 0.0), count)
+        keeper.tell(steps)
+        rest += float(probe @ solved)
+        if known is not None:
+            rest -= rough
+    return min(max(count - eta * ((known or 0.0) + rest / probes), 0.0), count)
