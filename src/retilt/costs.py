@@ -14,6 +14,7 @@ from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition
 from retilt.privacy.plan import Plan
 from retilt.tilting.reduction import MAX_DENSE
+from retilt.tilting.solvers.preconditioner import MAX_DRAWN
 
 _MIB = 2**20
 
@@ -62,11 +63,12 @@ def costs_of(plan: Plan, *, synthetic_rows: int) -> Costs:
         cpu_seconds=0.01 + 3e-8 * features * plan.rows + 4e-5 * size,
         peak_mib=5 + (40 + 8 * features) * plan.rows / _MIB,
     )
-    dense = min(fitted, MAX_DENSE) ** 2  # the matrix of a Newton step, as long as there is one
+    # The matrix of a Newton step and its factors, or the one over drawn rows.
+    dense = 16 * fitted**2 if fitted <= MAX_DENSE else 12 * min(fitted, MAX_DRAWN) ** 2
     by_row = 8e-7 + 8e-8 * sum(touched) + 6e-8 * groups
     fit = Cost(
         cpu_seconds=0.12 + by_row * synthetic_rows + 1e-3 * fitted,
-        peak_mib=5 + ((140 + 10 * features) * synthetic_rows + 16 * dense) / _MIB,
+        peak_mib=5 + ((140 + 10 * features) * synthetic_rows + dense) / _MIB,
     )
     return Costs(measure, fit)
 

@@ -20,7 +20,7 @@ from retilt.tilting.problem import Problem
 SAMPLE_ROWS = 20_000
 """Rows that the path is followed on; a table of up to twice as many is followed whole."""
 
-_ROWS_EACH = 8
+_ROWS_EACH = 4
 """And at least so many for each query, or the sample could not reach what the table does."""
 
 _SEED = 20_240_229

@@ -7,7 +7,7 @@ import pytest
 
 from retilt.exceptions import InputError
 from retilt.measures.base import Grouped, Indicators, Products
-from retilt.tilting import Covariance, Problem, Status, fit_path, points
+from retilt.tilting import Covariance, Problem, Status, fit_path, path, points
 from retilt.tilting.fold import Rows
 from retilt.tilting.path import check_problem, fit_at
 from retilt.tilting.reduction import MAX_DENSE, reduce
@@ -69,6 +69,7 @@ def wide(monkeypatch):
     """Every problem counts as a wide one."""
     monkeypatch.setattr(choice, "MAX_DENSE", 0)
     monkeypatch.setattr(points, "MAX_DENSE", 0)
+    monkeypatch.setattr(path, "MAX_DENSE", 0)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -157,7 +158,60 @@ def test_one_trade_off(wide):
     solution = fit_at(problem, 50.0)
     assert solution.status is Status.CONVERGED
     assert solution.gap() < 1e-14
-    assert fit_at(problem, 0.0).eta == 0
+
+
+@pytest.mark.parametrize("moments", [False, True])
+def test_without_noise_the_answers_are_met(moments, wide):
+    plain = problem_of(2)
+    designs = plain.designs[: 1 if moments else 4]
+    whole = Problem(designs, np.zeros(sum_of(designs)), noise_of(designs), plain.base)
+    tilt = np.exp(0.8 * plain.designs[0].values[:, 3])
+    answers = whole.means(plain.base * tilt / (plain.base @ tilt))
+    problem = Problem(designs, answers, noise_of(designs), plain.base)
+    solution = fit_at(problem, 0.0)
+    assert solution.status is Status.CONVERGED
+    np.testing.assert_allclose(solution.after, answers, atol=1e-8)
+    shifted = answers.copy()
+    shifted[1] += 1.5
+    beyond = fit_at(Problem(designs, shifted, noise_of(designs), plain.base), 0.0)
+    assert beyond.status is Status.ITERATION_LIMIT
+    assert np.all(np.isfinite(beyond.weights))
+
+
+def test_without_noise_contradictions_are_no_success(wide):
+    """One query twice, with two answers: the dual falls for ever."""
+    values = np.random.default_rng(3).random((400, 3))
+    left = np.array([0, 1, 2, 0])
+    design = Products(values, left, np.full(4, -1), np.zeros(4), np.ones(4))
+    answers = np.append(values.mean(axis=0), values[:, 0].mean() + 0.01)
+    problem = Problem([design], answers, Covariance(np.ones(4)), np.ones(400))
+    solution = fit_at(problem, 0.0)
+    assert solution.status is Status.ITERATION_LIMIT
+    assert np.all(np.isfinite(solution.weights))
+
+
+def sum_of(designs) -> int:
+    return sum(d.size if isinstance(d, Indicators) else d.left.size for d in designs)
+
+
+def noise_of(designs) -> Covariance:
+    return Covariance(np.full(sum_of(designs), 1e-6))
+
+
+@pytest.mark.parametrize("eta", [1e-3, 1e2])
+def test_more_queries_than_rows(eta):
+    rng = np.random.default_rng(0)
+    values = rng.random((60, 12))
+    left, right = np.triu_indices(12)
+    design = Products(values, left, right, np.zeros(78), np.ones(78))
+    noise = Covariance(np.full(78, 1e-4))
+    problem = Problem([design], np.zeros(78), noise, np.ones(60))
+    answers = problem.means(np.exp(values[:, 0]) / np.exp(values[:, 0]).sum())
+    reduced = whole(Problem([design], answers, noise, np.ones(60)))
+    exact, _ = drive(Newton(1e-20), reduced, eta, np.zeros(78), limit=200)
+    state, verdict = drive(NewtonCG(1e-16), reduced, eta, np.zeros(78), limit=200)
+    assert verdict is Verdict.CONVERGED
+    np.testing.assert_allclose(state.fold.weights, exact.fold.weights, rtol=1e-6, atol=1e-12)
 
 
 def test_conjugate_gradients_stop_where_nothing_varies():

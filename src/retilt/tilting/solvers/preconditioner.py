@@ -155,6 +155,8 @@ class Drawn:
         The rows that it was drawn from.
     drawn, weights
         (n,) which of them, and the weights they have here.
+    refined
+        Whether they were drawn by their leverages.
     """
 
     matrix: FloatArray
@@ -164,15 +166,14 @@ class Drawn:
     source: Rows
     drawn: Positions
     weights: FloatArray
+    refined: bool
 
     @classmethod
     def of(cls, reduced: Reduced, fold: Fold, eta: float) -> Drawn:
-        """Draw rows by their weights, and once more by what those leave out; factorise."""
-        rough, weights = draw(fold.weights, fold.weights, ROUGH_EACH * fold.means.size)
-        first = cls._over(reduced, fold, eta, rough, weights)
-        if rough.size == np.count_nonzero(fold.weights):
-            return first
-        return first.again(reduced, fold, eta)
+        """Draw a few rows by their weights."""
+        rough = draw(fold.weights, fold.weights, ROUGH_EACH * fold.means.size)
+        every = rough[0].size == np.count_nonzero(fold.weights)
+        return cls._over(reduced, fold, eta, *rough, refined=every)
 
     def again(self, reduced: Reduced, fold: Fold, eta: float) -> Drawn:
         """Draw rows by how much they count in the covariance, as far as this one knows it.
@@ -197,7 +198,8 @@ class Drawn:
         leverages /= leverages.sum()
         leverages += _BY_WEIGHT * fold.weights
         size = ROWS_EACH * fold.means.size
-        return Drawn._over(reduced, fold, eta, *draw(fold.weights, leverages, size))
+        chosen = draw(fold.weights, leverages, size)
+        return Drawn._over(reduced, fold, eta, *chosen, refined=True)
 
     def _combination(self, normal: FloatArray) -> FloatArray:
         """(V,) multipliers of a combination of queries, random with covariance B^-1."""
@@ -209,7 +211,14 @@ class Drawn:
 
     @classmethod
     def _over(
-        cls, reduced: Reduced, fold: Fold, eta: float, drawn: Positions, weights: FloatArray
+        cls,
+        reduced: Reduced,
+        fold: Fold,
+        eta: float,
+        drawn: Positions,
+        weights: FloatArray,
+        *,
+        refined: bool,
     ) -> Drawn:
         """From some rows with weights."""
         rows = reduced.rows
@@ -222,7 +231,7 @@ class Drawn:
         # A query that hardly varies on the drawn rows is known to do so on others.
         diagonal = np.diagonal(matrix)
         diagonal = np.where(diagonal > _UNSEEN, diagonal, 1.0)
-        return cls(matrix, diagonal, scale, eta, rows, drawn, weights)._factorised(reduced)
+        return cls(matrix, diagonal, scale, eta, rows, drawn, weights, refined)._factorised(reduced)
 
     def at(self, reduced: Reduced, eta: float) -> Drawn:
         """The same covariance with another trade-off's noise; this one's factors are lost."""
@@ -347,16 +356,20 @@ def _counted(
     size = means.size
     result: FloatArray = np.zeros((size, size), order="F")
     parts = [_on(part, drawn) for part in rows.cells]
+    sums = np.zeros(size)
     for position, part in enumerate(parts):
-        own = means[part.place]
-        result[part.place, part.place] = part.covariance(weights, own)
+        sums[part.place] = part.means(weights)
+        result[part.place, part.place] = part.covariance(weights, np.zeros(part.size))
         for other in parts[position + 1 :]:
-            joint = part.moments(other, weights)
-            joint -= np.outer(own, means[other.place])
-            result[part.place, other.place] = joint
+            result[part.place, other.place] = part.moments(other, weights)
+    # About the means of all rows, which are not quite those of the drawn ones.
+    sums -= float(weights.sum()) / 2 * means
     for start in range(0, size, _DRAW):
-        result[:, start : start + _DRAW] /= scale[:, None]
-        result[:, start : start + _DRAW] /= scale[start : start + _DRAW]
+        strip = slice(start, start + _DRAW)
+        result[:, strip] -= np.outer(sums, means[strip])
+        result[:, strip] -= np.outer(means, sums[strip])
+        result[:, strip] /= scale[:, None]
+        result[:, strip] /= scale[strip]
     return result
 
 
@@ -389,7 +402,8 @@ class Keeper:
         if fold.means.size > MAX_DRAWN:
             new: Blocks | Drawn = self._blocks(reduced, fold, eta)
         elif isinstance(made, Drawn):
-            if self._outdated(rows, fold):
+            slow = self._wasted > price(rows)
+            if (slow and not made.refined) or self._outdated(rows, fold, slow=slow):
                 new = self._drawn(reduced, fold, eta, made)
             elif 1 / _FAR < made.eta / eta < _FAR if eta else made.eta == 0:
                 new = made
@@ -415,8 +429,8 @@ class Keeper:
         """So many steps of conjugate gradients were taken for a system."""
         self._wasted += max(0, steps - _ENOUGH)
 
-    def _outdated(self, rows: Rows, fold: Fold) -> bool:
-        """Whether the drawn one was drawn for other weights, or proves to be slow."""
+    def _outdated(self, rows: Rows, fold: Fold, *, slow: bool) -> bool:
+        """Whether the drawn one was drawn for weights that are too far, the less so if slow."""
         before = self._fold
         if before is None:
             return False
@@ -426,7 +440,7 @@ class Keeper:
             common = min(common, float(np.minimum(before.weights, fold.weights).sum()))
         # Drawn from a sample it may be slow for another reason than the weights.
         settled = _SETTLED if before.weights.size == fold.weights.size else 1.0
-        return common < (settled if self._wasted > price(rows) else _ALIKE)
+        return common < (settled if slow else _ALIKE)
 
     def _blocks(self, reduced: Reduced, fold: Fold, eta: float) -> Blocks:
         if isinstance(self._made, Blocks) and fold is self._fold and eta == self._eta:
