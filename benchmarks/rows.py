@@ -11,6 +11,7 @@ bytes of disk for each row and each of the two tables.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -67,7 +68,9 @@ def _mib(used: resource.struct_rusage) -> float:
 
 def main() -> None:
     """Measure each size and print them."""
-    sizes = [int(float(text)) for text in sys.argv[1:]] or [10**5, 10**6, 10**7]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rows")
+    parser.add_argument("rows", nargs="*", type=float, default=[1e5, 1e6, 1e7])
+    sizes = [int(rows) for rows in parser.parse_args().rows]
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

@@ -228,12 +228,12 @@ TARGETS = (
     Target("retilt.persons", ("unit/test_persons.py",)),
     Target("retilt.measures.moment_bounds", GROUPS),
     Target("retilt.measures.balls", MOMENTS, only=("_*", "RADIUS", "MAX_STRETCH", "Ball.*")),
+    Target("retilt.measures.base", (*MOMENTS, "unit/measures/test_sums.py"), only=("pieces",)),
     Target(
         "retilt.measures.moments",
         MOMENTS,
         only=(
             "_CHUNK",
-            "_pieces",
             "Means.bind",
             "Moments.bind",
             "Moments.__post_init__",
@@ -808,22 +808,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
                 ("_CHUNK = 2 ** 20", "_CHUNK = 2 ** 21"),
                 ("_CHUNK = 2 ** 20", "_CHUNK = 2 ** 19"),
             ],
-            ("measures.moments", "_pieces"): [
+            ("measures.base", "pieces"): [
                 (
-                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]",
-                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 2), _CHUNK)]",
+                    "[slice(start, start + size) for start in range(0, max(rows, 1), size)]",
+                    "[slice(start, start + size) for start in range(0, max(rows, 2), size)]",
                 ),
-                (
-                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]",
-                    "[slice(start, start + _CHUNK) for start in range(0, max(rows, 0), _CHUNK)]",
-                ),
-            ],
-            ("measures.grouped", "GroupedBlock.sums"): [
-                ("range(0, max(len(codes), 1), _CHUNK)", "range(0, max(len(codes), 2), _CHUNK)"),
-                ("range(0, max(len(codes), 1), _CHUNK)", "range(0, max(len(codes), 0), _CHUNK)"),
-            ],
-            ("measures.calls", "_called"): [
-                ("range(0, max(rows, 1), _BATCH)", "range(0, max(rows, 2), _BATCH)"),
             ],
         },
     ),

@@ -105,7 +105,7 @@ class ParquetTable:
         """
         column_number(self.names, name)
         if name not in self._types:
-            self._types[name] = _common_type(name, _with_column(name, self._schemas))
+            self._types[name] = _common_type(name, _with_columns([name], self._schemas))
         return self._types[name]
 
     def cells(self, name: str) -> pa.ChunkedArray:
@@ -152,29 +152,27 @@ class ParquetTable:
         """Tables of the rows at ascending ``indices``, a piece of the files at a time."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
+        names = [n for n in self.names if n not in self._read]
         start = 0
-        for part in self._parts:
-            absent = pa.schema([pa.field(n, pa.null()) for n in self.names if n not in self._read])
-            own = pa.unify_schemas([part.physical_schema, absent])
+        for part, own in zip(self._parts, _with_columns(names, self._schemas), strict=True):
             batches = part.to_batches(
                 own,
-                columns=absent.names,
+                columns=names,
                 batch_size=_PIECE,
                 batch_readahead=1,
                 use_threads=False,
                 # A buffer would hold on to all of the file that was read.
                 fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=False),
             )
-            for batch in batches:
+            while (batch := read(partial(next, batches, None), self._what, _BROKEN)) is not None:
                 stop = start + batch.num_rows
                 first, last = np.searchsorted(indices, [start, stop])
                 rows = pa.array(indices[first:last] - start)
+                found = dict(zip(names, batch.columns, strict=True))
                 columns = [
-                    self._read[n].slice(start, batch.num_rows)
-                    if n in self._read
-                    else pc.cast(
-                        batch.column(absent.get_field_index(n)), schema.field(n).type, False
-                    )
+                    pc.cast(found[n], schema.field(n).type, safe=False)
+                    if n in found
+                    else self._read[n].slice(start, batch.num_rows)
                     for n in self.names
                 ]
                 yield pa.table(columns, schema=schema).take(rows)
@@ -187,7 +185,7 @@ class ParquetTable:
         Arrow's own reading of many files raises where a cell does not fit the common type.
         """
         to_table = type(self._parts[0]).to_table
-        own = _with_column(name, self._schemas)
+        own = _with_columns([name], self._schemas)
         columns = map(methodcaller("column", 0), map(to_table, self._parts, own, repeat([name])))
         cast = map(partial(pc.cast, target_type=kind, safe=False), columns)
         chunks = list(chain.from_iterable(map(attrgetter("chunks"), cast)))
@@ -209,9 +207,9 @@ class ParquetTable:
 # --- one type for all files --------------------------------------------------------------
 
 
-def _with_column(name: str, schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
-    """The same schemas, with a column that has no type where a file lacks it."""
-    absent = pa.schema([pa.field(name, pa.null())])
+def _with_columns(names: Sequence[str], schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+    """The same schemas, with columns that have no type where a file lacks them."""
+    absent = pa.schema([pa.field(name, pa.null()) for name in names])
     return list(map(pa.unify_schemas, zip(schemas, repeat(absent))))
 
 

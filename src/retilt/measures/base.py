@@ -65,6 +65,15 @@ class Reading:
         return self.read(name)
 
 
+def pieces(rows: int, size: int) -> list[slice]:
+    """Slices of so many rows that cover all; one even for no rows, which then take the same lines.
+
+    >>> pieces(5, 3), pieces(0, 3)
+    ([slice(0, 3, None), slice(3, 6, None)], [slice(0, 3, None)])
+    """
+    return [slice(start, start + size) for start in range(0, max(rows, 1), size)]
+
+
 def label(text: str) -> str:
     """A name as it stands in a statistic's name: quoted where it could be read as two.
 
@@ -168,8 +177,8 @@ class Feature:
         """The variable as integers, (rows,) int32, by the fixed policy of the schema."""
         cells = read(self.name) if self.source is None else self.source.cells(read, rows)
         encoded = np.empty(len(cells), dtype=np.int32)
-        for start in range(0, max(len(cells), 1), _PIECE):  # once even for no rows
-            encoded[start : start + _PIECE] = self._encoded(cells.slice(start, _PIECE))
+        for piece in pieces(len(cells), _PIECE):
+            encoded[piece] = self._encoded(cells.slice(piece.start, _PIECE))
         return encoded
 
     def _encoded(self, cells: pa.ChunkedArray) -> IntArray:

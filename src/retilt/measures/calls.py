@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import FloatArray, Read, Reading, Terms, Variable
+from retilt.measures.base import FloatArray, Read, Reading, Terms, Variable, pieces
 from retilt.measures.derived import check_bounds
 from retilt.measures.entries import short
 from retilt.measures.expressions import typed_cells
@@ -105,8 +105,8 @@ def _called(call: Call, read: Read, rows: int) -> FloatArray:
     columns = {name: typed_cells(column, read(name)) for name, column in call.columns}
     whole = pa.record_batch(columns)
     found = np.full((rows, call.size), np.nan)
-    for start in range(0, max(rows, 1), _BATCH):  # once even for no rows
-        found[start : start + _BATCH] = _batch_outputs(call, whole.slice(start, _BATCH))
+    for piece in pieces(rows, _BATCH):
+        found[piece] = _batch_outputs(call, whole.slice(piece.start, _BATCH))
     return found
 
 

@@ -26,6 +26,7 @@ from retilt.measures.base import (
     Relation,
     Terms,
     Variable,
+    pieces,
 )
 from retilt.measures.derived import predicate
 from retilt.measures.entries import listed
@@ -330,8 +331,7 @@ class GroupedBlock:
         """Exact integer sums of each query's numerator over the rows of ``arrays``."""
         codes, values = self.located(arrays)
         total = np.zeros(len(self.keys), dtype=object)  # Python integers: no sum overflows
-        for start in range(0, max(len(codes), 1), _CHUNK):  # once even for no rows
-            part = slice(start, start + _CHUNK)
+        for part in pieces(len(codes), _CHUNK):
             chunk = [v[part].astype(np.float64) for v in values]
             total += self._chunk_sums(codes[part], chunk)
         sums: list[int] = total.tolist()

@@ -40,6 +40,7 @@ from retilt.measures.base import (
     Relation,
     Terms,
     Variable,
+    pieces,
 )
 from retilt.measures.entries import (
     listed,
@@ -455,7 +456,7 @@ class MomentsBlock:
         rows = len(arrays[0])
         linear = [0] * count
         second = [[0] * count for _ in range(count)]
-        for piece in _pieces(rows):
+        for piece in pieces(rows, _CHUNK):
             values = self._values([a[piece] for a in arrays])
             # Exact: at most 2**20 addends of at most 2**32, so every partial sum is an
             # integer below 2**53 whatever order BLAS takes.
@@ -484,7 +485,7 @@ class MomentsBlock:
         """
         rows, width = len(arrays[0]), np.array([*self._widths, 1], dtype=np.float64)
         values = np.empty((len(arrays), rows), dtype=np.float32).T
-        for piece in _pieces(rows):
+        for piece in pieces(rows, _CHUNK):
             values[piece] = self._values([a[piece] for a in arrays])
         count, squares = len(self.names), np.array(self._squares, dtype=np.intp)
         first, second = self._pairs
@@ -617,7 +618,7 @@ class MomentsBlock:
         count, squares = len(self.names), self._squares
         found = []
         width = np.array(self._widths)
-        ends = [_ends(self._values([a[p] for a in arrays])) for p in _pieces(len(arrays[0]))]
+        ends = [_ends(self._values([a[p] for a in arrays])) for p in pieces(len(arrays[0]), _CHUNK)]
         lows, highs = (extreme / width for extreme in _ends(np.concatenate(ends)))
         for i in range(count):
             low, high = float(lows[i]), float(highs[i])
@@ -648,11 +649,6 @@ class MomentsBlock:
             f"sd({self.variables[i].label}): measured {measured:.4g}, but with the measured mean "
             f"the synthetic rows' values allow at most {reach:.4g}: they lack its far values."
         )
-
-
-def _pieces(rows: int) -> list[slice]:
-    """Slices that cover the rows; one even for no rows."""
-    return [slice(start, start + _CHUNK) for start in range(0, max(rows, 1), _CHUNK)]
 
 
 def _ends(values: FloatArray) -> FloatArray:

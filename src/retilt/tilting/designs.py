@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,62 @@ CHUNK = 8192
 def totals(codes: NDArray[np.signedinteger], weights: FloatArray, size: int) -> FloatArray:
     """(size,) sums of weights by code."""
     return np.bincount(codes, weights=weights, minlength=size).astype(np.float64, copy=False)
+
+
+class Multiplied(Protocol):
+    """Queries that multiply columns, as in :class:`Products`."""
+
+    @property
+    def left(self) -> NDArray[np.intp]:
+        """(K,) column numbers, -1 for none."""
+        ...
+
+    @property
+    def right(self) -> NDArray[np.intp]:
+        """(K,) column numbers, -1 for none."""
+        ...
+
+    @property
+    def offset(self) -> FloatArray:
+        """(K,) what is added to the product."""
+        ...
+
+    @property
+    def factor(self) -> FloatArray:
+        """(K,) what the product is multiplied with."""
+        ...
+
+
+class Moments:
+    """Weighted sums of columns and of their products, chunk by chunk."""
+
+    def __init__(self, columns: int) -> None:
+        # Column number -1 is the last one: ones.
+        self._sums: FloatArray = np.zeros((columns + 1, columns + 1))
+
+    def add(self, weights: FloatArray, columns: FloatArray) -> None:
+        """Add (rows,) weights times (d, rows) columns and their products."""
+        weighted = columns * weights
+        self._sums[:-1, :-1] += weighted @ columns.T
+        self._sums[-1, :-1] += weighted.sum(axis=1)
+        self._sums[-1, -1] += weights.sum()
+
+    def scale(self, factor: float) -> None:
+        """Multiply what was added so far."""
+        self._sums *= factor
+
+    def sums(self) -> FloatArray:
+        """(d + 1, d + 1) sums; the last row and column stand for 1."""
+        self._sums[:-1, -1] = self._sums[-1, :-1]
+        return self._sums
+
+    def queries(self, asked: Multiplied) -> FloatArray:
+        """(K,) sums of the queries: their means, if the weights sum to 1."""
+        sums = self.sums()
+        result: FloatArray = (
+            asked.offset * sums[-1, -1] + asked.factor * sums[asked.left, asked.right]
+        )
+        return result
 
 
 def design_queries(design: Design) -> int:
@@ -123,21 +180,11 @@ def design_means(design: Design, weights: FloatArray) -> FloatArray:
         return totals(design.codes, weights, design.size)
     if isinstance(design, Grouped):
         return _grouped_means(design, weights)
-    size = design.values.shape[1]
-    # Column number -1 is the last one: ones.
-    moments = np.zeros((size + 1, size + 1))
+    moments = Moments(design.values.shape[1])
     for start in range(0, weights.size, CHUNK):
-        own = weights[start : start + CHUNK]
         columns = design.values[start : start + CHUNK].T.astype(np.float64, copy=False)
-        weighted = columns * own
-        moments[:-1, :-1] += weighted @ columns.T
-        moments[:-1, -1] += weighted.sum(axis=1)
-        moments[-1, -1] += own.sum()
-    moments[-1, :-1] = moments[:-1, -1]
-    result: FloatArray = (
-        design.offset * moments[-1, -1] + design.factor * moments[design.left, design.right]
-    )
-    return result
+        moments.add(weights[start : start + CHUNK], columns)
+    return moments.queries(design)
 
 
 def _grouped_means(design: Grouped, weights: FloatArray) -> FloatArray:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
-from retilt.tilting.designs import CHUNK, totals
+from retilt.tilting.designs import CHUNK, Moments, totals
 from retilt.tilting.parts import (
     CellPart,
     Mask,
-    Moments,
     Positions,
     ProductPart,
     analyse,
@@ -182,7 +181,7 @@ class Rows:
                 top, total = highest, total * shrink
                 weights[: chunk.start] *= shrink
                 for sums in moments:
-                    sums.shrink(shrink)
+                    sums.scale(shrink)
             own -= top
             np.maximum(own, _LEAST, out=own)
             np.exp(own, out=own)
@@ -193,15 +192,18 @@ class Rows:
         return Fold(
             top + math.log(total),
             weights,
-            self._means(weights, [sums.means(total) for sums in moments]),
+            self._means(
+                weights,
+                [m.queries(part) / total for m, part in zip(moments, self.products, strict=True)],
+            ),
             self._ess(weights),
         )
 
-    def _means(self, weights: FloatArray, moments: Sequence[FloatArray]) -> FloatArray:
-        """(V,) means from the products' moments and the weights."""
+    def _means(self, weights: FloatArray, of_products: Sequence[FloatArray]) -> FloatArray:
+        """(V,) means, those of the products' parts known."""
         result = np.empty(int(np.count_nonzero(self.varying)))
-        for part, own in zip(self.products, moments, strict=True):
-            result[part.place] = part.of_moments(own)
+        for part, own in zip(self.products, of_products, strict=True):
+            result[part.place] = own
         for cells in self.cells:
             result[cells.place] = cells.means(weights)
         return result
@@ -211,6 +213,14 @@ class Rows:
         if self.spread is None:
             return float(1 / (weights @ weights))
         return float(1 / np.einsum("i,i,i", weights, weights, self.spread))
+
+    @property
+    def least_dual(self) -> float:
+        """Below this the dual without noise shows that no weights of the rows meet the answers.
+
+        It is at least minus the divergence of any that do, at most that of all on one row.
+        """
+        return float(np.min(self.log_merged)) - 1
 
     def scores(self, multipliers: FloatArray) -> FloatArray:
         """(rows,) multipliers times the varying queries of each merged row."""

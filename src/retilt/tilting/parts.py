@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
-from retilt.tilting.designs import CHUNK, column_pairs, column_product, totals
+from retilt.tilting.designs import CHUNK, Moments, column_pairs, column_product, totals
 
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -56,30 +56,6 @@ class Form:
             scores += self.constant
 
 
-class Moments:
-    """Weighted sums of columns and of their products, chunk by chunk."""
-
-    def __init__(self, columns: int) -> None:
-        self._sums: FloatArray = np.zeros((columns + 1, columns + 1))
-
-    def add(self, weights: FloatArray, columns: FloatArray) -> None:
-        """Add (rows,) weights times (d, rows) columns and their products."""
-        weighted = columns * weights
-        self._sums[:-1, :-1] += weighted @ columns.T
-        self._sums[-1, :-1] += weighted.sum(axis=1)
-
-    def shrink(self, factor: float) -> None:
-        """Multiply what was added so far."""
-        self._sums *= factor
-
-    def means(self, total: float) -> FloatArray:
-        """(d + 1, d + 1) means for weights of this total; the last row and column stand for 1."""
-        result = self._sums / total
-        result[:-1, -1] = result[-1, :-1]
-        result[-1, -1] = 1.0
-        return result
-
-
 @dataclass(frozen=True, slots=True)
 class ProductPart:
     """Products of columns that are not constant on the support.
@@ -111,11 +87,6 @@ class ProductPart:
             float(own @ self.offset) + float(square[-1, -1]),
         )
 
-    def of_moments(self, moments: FloatArray) -> FloatArray:
-        """The queries' means from those of the columns' products (see :class:`Moments`)."""
-        result: FloatArray = self.offset + self.factor * moments[self.left, self.right]
-        return result
-
     def add_scores(self, scores: FloatArray, multipliers: FloatArray) -> None:
         """Add multipliers times queries, a number a row."""
         form = self.form(multipliers)
@@ -127,10 +98,7 @@ class ProductPart:
         moments = Moments(self.columns.shape[0])
         for chunk in chunks(weights.size):
             moments.add(weights[chunk], self.load(chunk))
-        sums = moments.means(1.0)
-        sums[-1, -1] = total = float(weights.sum())
-        result: FloatArray = self.offset * total + self.factor * sums[self.left, self.right]
-        return result
+        return moments.queries(self)
 
     def values(self, rows: Positions) -> FloatArray:
         """(n, queries) values on some rows."""
@@ -160,7 +128,7 @@ class ProductPart:
         for chunk in chunks(weights.size):
             fourth.add(weights[chunk], self.load(chunk) ** 2)
         products = (means - self.offset) / self.factor
-        squares = fourth.means(1.0)[self.left, self.right]
+        squares = fourth.sums()[self.left, self.right]
         # A difference of two sums: never quite zero, for what varies.
         spread = np.maximum(squares - products**2, 1e-14 * squares)
         result: FloatArray = self.factor**2 * spread

@@ -14,6 +14,7 @@ import pytest
 from retilt.engines import parquetfile
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
+from retilt.exceptions import InputError
 from retilt.measures import base
 from retilt.measures.base import Feature
 from retilt.schema.columns import Categorical, Numeric
@@ -115,3 +116,18 @@ def test_columns_are_encoded_in_pieces(
     for feature, codes in encode(table, features).items():
         assert codes.dtype == np.int32
         np.testing.assert_array_equal(codes, whole[feature])
+
+
+def test_a_file_that_breaks_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"c": np.random.default_rng(0).random(5000)}), path, row_group_size=500)
+    _in_pieces(monkeypatch)
+    table = open_table(path)
+    content = path.read_bytes()
+    where = len(content) // 3
+    path.write_bytes(content[:where] + bytes(4000) + content[where + 4000 :])
+    with pytest.raises(InputError, match=r"in\.parquet.*one of its files is broken"):
+        table.write(tmp_path / "out.csv", np.arange(5000))
+    assert [p.name for p in tmp_path.iterdir()] == ["in.parquet"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures import moments
-from retilt.measures.base import Relation, Terms
+from retilt.measures.base import Relation, Terms, pieces
 from retilt.measures.marginals import Marginal
 from retilt.measures.moments import Moments, MomentsBlock
 from retilt.measures.queries import QuerySet, describe_duplicates
@@ -182,3 +182,16 @@ def test_hostile_names_never_share_a_key() -> None:
             Terms(schema, basis="centred", norm=2, relation=relation)
         )
         assert len(set(block.keys)) == len(block.keys)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (0, [slice(0, 3)]),
+        (1, [slice(0, 3)]),
+        (3, [slice(0, 3)]),
+        (4, [slice(0, 3), slice(3, 6)]),
+    ],
+)
+def test_pieces_cover_the_rows(rows: int, expected: list[slice]) -> None:
+    assert pieces(rows, 3) == expected

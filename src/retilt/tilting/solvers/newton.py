@@ -34,6 +34,15 @@ QUADRATIC = 1e-8
 """Below this decrement Newton converges quadratically unless rounding stops it."""
 
 
+def _unit_diagonal(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(V,) square roots of a matrix's diagonal, 1 for zeros, and the matrix in units of them."""
+    diagonal = np.diagonal(matrix)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = matrix / scale
+    scaled /= scale[:, None]
+    return scale, scaled
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A + ridge = L L' after scaling A = H + eta S to a unit diagonal."""
@@ -46,10 +55,7 @@ class System:
         """Factorise a positive semidefinite matrix; a ridge is added only if it is needed."""
         from scipy.linalg import LinAlgError, cholesky
 
-        diagonal = np.diagonal(matrix)
-        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        scaled = matrix / scale
-        scaled /= scale[:, None]
+        scale, scaled = _unit_diagonal(matrix)
         ridge = 0.0
         while True:
             try:
@@ -102,9 +108,8 @@ class Pivoted:
         """Of a positive semidefinite matrix."""
         from scipy.linalg.lapack import dpstrf
 
-        diagonal = np.diagonal(hessian)
-        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        factor, order, rank, _ = dpstrf(hessian / scale / scale[:, None], tol=_DEPENDENT, lower=1)
+        scale, scaled = _unit_diagonal(hessian)
+        factor, order, rank, _ = dpstrf(scaled, tol=_DEPENDENT, lower=1)
         return cls(scale, order.astype(np.intp) - 1, np.tril(factor)[:, :rank])
 
     def solve(self, x: FloatArray) -> FloatArray:

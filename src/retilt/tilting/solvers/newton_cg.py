@@ -179,14 +179,10 @@ class NewtonCG:
         return replace(trial, gap=gap, decrement=decrement, pace=pace, stuck=last)
 
     def verdict(self, reduced: Reduced, eta: float, state: State) -> Verdict | None:
-        """Converged by the gap or at rounding; stalled where no step helps.
-
-        Without noise the dual is at least minus the divergence of any weights that meet the
-        answers. Below that of the farthest weights, all on one row, none do.
-        """
+        """Converged by the gap or at rounding; stalled where no step helps."""
         if state.gap <= self.tolerance:
             return Verdict.CONVERGED
-        if eta == 0 and state.value < float(np.min(reduced.rows.log_merged)) - 1:
+        if eta == 0 and state.value < reduced.rows.least_dual:
             return Verdict.UNBOUNDED
         if state.stuck:
             left = state.decrement if eta > 0 else max(state.decrement, state.gap)

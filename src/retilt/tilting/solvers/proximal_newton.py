@@ -115,7 +115,7 @@ class ProximalNewton:
         """Converged by the optimality conditions; unbounded where the box holds no weights."""
         if state.residual <= self.precision:
             return Verdict.CONVERGED
-        if state.value < np.log(reduced.rows.merged.min()) - 1:
+        if state.value < reduced.rows.least_dual:
             return Verdict.UNBOUNDED
         if state.stuck:
             return Verdict.CONVERGED if state.decrement < _ROUNDING else Verdict.STALLED
