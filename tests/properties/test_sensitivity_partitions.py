@@ -322,7 +322,7 @@ def test_the_simulation_notices_broken_errors(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_derivatives_notice_a_forgotten_projection(monkeypatch: pytest.MonkeyPatch) -> None:
     """The values projected on the total and the errors not."""
-    for name in ("table", "share by", "cdf", "quantiles"):
+    for name in ("table", "share by"):
         projected = block_of(name, REPLACE)[0]
         plain = replace(projected, known_total=False)  # type: ignore[type-var]
         exact = block_of(name, REPLACE)[1]

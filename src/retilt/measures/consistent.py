@@ -28,6 +28,7 @@ import numpy as np
 
 from retilt.measures.base import FloatArray
 from retilt.measures.marginals import MarginalBlock
+from retilt.measures.nested import Nested
 from retilt.measures.queries import QuerySet
 
 _Columns = tuple[int, ...]
@@ -101,6 +102,11 @@ class _Table:
         return parts.transpose(np.argsort(self.order)).ravel()
 
 
+def _alike(variances: FloatArray) -> bool:
+    """Whether there is the same noise in all answers but for rounding."""
+    return bool(variances[0] > 0 and np.ptp(variances) <= _ALIKE * variances[0])
+
+
 def _place(mask: tuple[bool, ...]) -> tuple[slice | int, ...]:
     """Where a component stands among all of a table's."""
     return tuple(slice(1, None) if inside else 0 for inside in mask)
@@ -110,6 +116,7 @@ def _place(mask: tuple[bool, ...]) -> tuple[slice | int, ...]:
 class Consistent:
     """Estimates of all statistics of some queries, with tables that share columns joined.
 
+    The row count is the total of all tables, and of all bins of a column, which tell it in turn.
     Every other block's statistics are those of its own answers.
 
     Parameters
@@ -139,7 +146,7 @@ class Consistent:
             if not isinstance(block, MarginalBlock):
                 continue
             noise = self.variances[where]
-            if np.ptp(noise) > _ALIKE * noise[0] or not noise[0] > 0:
+            if not _alike(noise):
                 continue
             own = [
                 numbers.setdefault(json.dumps([v.identity, list(e)]), len(numbers))
@@ -182,22 +189,35 @@ class Consistent:
         return found
 
     @cached_property
+    def _totals(self) -> Mapping[int, float]:
+        """Variances of the totals that blocks tell, by the block's number.
+
+        Only of blocks whose every query is their own: the others' totals have noise in common.
+        """
+        found = {t.number: t.size * t.variance for t in self._tables}
+        for number, block in enumerate(self.queries.blocks):
+            noise = self.variances[self.queries.positions[number]]
+            if isinstance(block, Nested) and _alike(noise):
+                found[number] = block.total_spread * float(noise[0])
+        kept, positions = self.queries.kept, self.queries.positions
+        return {n: v for n, v in found.items() if len(kept[n]) == len(positions[n])}
+
+    @cached_property
     def _total_variance(self) -> float:
-        """Of the total of all shares, which the count and every table's own sum tell."""
+        """Of the total of all shares, which the count, every table and every tree tell."""
         if self.count is None:
             return 0.0
-        sums = sum(1 / (t.size * t.variance) for t in self._tables if t.first)
-        return 1 / (1 / self.count + sums)
+        return 1 / (1 / self.count + sum(1 / v for v in self._totals.values()))
 
     def _total(self, answers: FloatArray) -> float:
         """The row count over the measured one, which the answers were divided by."""
         if self.count is None:
             return 1.0
         weighted = 1 / self.count
-        for table in self._tables:
-            if table.first:
-                own = float(answers[self.queries.positions[table.number]].sum())
-                weighted += own / (table.size * table.variance)
+        for number, variance in self._totals.items():
+            block, own = self.queries.blocks[number], answers[self.queries.positions[number]]
+            total = block.total(own) if isinstance(block, Nested) else float(own.sum())
+            weighted += total / variance
         return max(weighted * self._total_variance, _LEAST_TOTAL)
 
     def shares(self, answers: FloatArray) -> dict[int, FloatArray]:
@@ -246,21 +266,31 @@ class Consistent:
 
     def evaluate(self, answers: FloatArray) -> FloatArray:
         """(S,) statistics at (K,) answers."""
-        shares = self.shares(answers)
+        shares, total = self.shares(answers), self._total(answers)
         blocks = zip(self.queries.blocks, self.queries.block_answers(answers), strict=True)
         return self.queries.joined(
-            [shares[n] if n in shares else b.evaluate(own) for n, (b, own) in enumerate(blocks)]
+            [
+                shares[n]
+                if n in shares
+                else b.evaluate(own / total if isinstance(b, Nested) else own)
+                for n, (b, own) in enumerate(blocks)
+            ]
         )
 
     def standard_errors(self, answers: FloatArray, factor: FloatArray) -> FloatArray:
-        """(S,) standard errors, linearised at (K,) answers with the common noise ``factor``."""
-        errors = self.share_errors(answers)
-        blocks = zip(self.queries.blocks, self.queries.positions, strict=True)
-        return self.queries.joined(
-            [
-                errors[n]
-                if n in errors
-                else b.standard_errors(answers[p], self.variances[p], factor[p])
-                for n, (b, p) in enumerate(blocks)
-            ]
-        )
+        """(S,) standard errors, linearised at (K,) answers with the common noise ``factor``.
+
+        The noise that a tree's answers have in common is that of the total that all measures
+        tell, by which they are divided: what is left of their own does not depend on it.
+        """
+        errors, total = self.share_errors(answers), self._total(answers)
+        found = []
+        for n, (b, p) in enumerate(zip(self.queries.blocks, self.queries.positions, strict=True)):
+            own, common = answers[p], factor[p]
+            if self.count is not None and isinstance(b, Nested):
+                own = own / total
+                common = -own[:, None] * np.sqrt(self._total_variance)
+            found.append(
+                errors[n] if n in errors else b.standard_errors(own, self.variances[p], common)
+            )
+        return self.queries.joined(found)

@@ -125,7 +125,7 @@ class Cdf:
             edges=(edges,),
             norm=terms.norm,
             relation=terms.relation,
-            known_total=not terms.counted,
+            known_total=True,
             branching=self.branching or 0,
             thresholds=tuple(map(_spoken, self.thresholds)),
         )
@@ -194,10 +194,9 @@ class CdfBlock(Nested):
             return self.prefix_errors(count, variances, factor)
         below = np.cumsum(variances)[:count]
         along = np.cumsum(factor, axis=0)[:count]
-        if self.known_total:
-            part = np.arange(1, count + 1) / self.size
-            below = below * (1 - part) ** 2 + (variances.sum() - below) * part**2
-            along = along - part[:, None] * factor.sum(axis=0)
+        part = np.arange(1, count + 1) / self.size
+        below = below * (1 - part) ** 2 + (variances.sum() - below) * part**2
+        along = along - part[:, None] * factor.sum(axis=0)
         errors: FloatArray = np.sqrt(np.maximum(below + (along**2).sum(axis=1), 0))
         return errors
 
@@ -321,7 +320,7 @@ class Quantiles:
             edges=edges,
             norm=terms.norm,
             relation=terms.relation,
-            known_total=not terms.counted,
+            known_total=True,
             branching=self.branching or 0,
             probabilities=self.probabilities,
         )
@@ -560,7 +559,7 @@ def _branching(block: Nested, asked: int | None) -> int | None:
     """As asked for, or else what is best for all sums of bins."""
     if asked is not None:
         return asked
-    return best_branching(block.size - 1, block.norm, known_total=block.known_total)
+    return best_branching(block.size - 1, block.norm)
 
 
 def _branching_entry(given: int | None) -> dict[str, int]:

@@ -9,8 +9,9 @@ rows share the coarser ones)::
     replace-one: squared L2 bound 2 L, L1 bound 2 L;    add/remove-one: L and L.
 
 All are attained, by rows in different bins of the coarsest level. The bins' shares are estimated
-from all levels by least squares. Null is a cell of its own on every level, and the level of
-which all values are one bin is left out: the row count tells it.
+from all levels by least squares, on a total of 1: the row count is the tree's root, be it public
+or measured. So the level of which all values are one bin is left out. Null is a cell of its own on
+every level.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +64,13 @@ def level_sizes(bins: int, branching: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def prefix_variances(bins: int, branching: int, *, known_total: bool) -> FloatArray:
+def prefix_variances(bins: int, branching: int) -> FloatArray:
     """(bins,) variances of the least-squares shares below the end of each bin.
 
-    For noise of variance 1 in every cell of every level. Given a node's total T, the share of it
-    below a place is ``slope * T`` and noise of variance ``rest``; from the children's of these, and
-    the variances u of their own totals as they and all below tell them, follow the node's.
+    For noise of variance 1 in every cell of every level, and a known total. Given a node's total
+    T, the share of it below a place is ``slope * T`` and noise of variance ``rest``; from the
+    children's of these, and the variances u of their own totals as they and all below tell them,
+    follow the node's.
     """
     sizes = level_sizes(bins, branching)
     places = np.arange(bins)
@@ -86,15 +88,15 @@ def prefix_variances(bins: int, branching: int, *, known_total: bool) -> FloatAr
         rest = rest + first + slope**2 * own[child] - along**2 / whole[parent]
         slope = along / whole[parent]
         own = 1 / (1 + 1 / whole)
-    return rest if known_total else rest + slope**2 * whole[0]
+    return rest
 
 
-def best_branching(bins: int, norm: Norm, *, known_total: bool) -> int | None:
+def best_branching(bins: int, norm: Norm) -> int | None:
     """How many bins to join, for the least mean squared error below all; ``None`` for no tree.
 
     Depends on nothing else, so it is public.
 
-    >>> best_branching(6, 1, known_total=True), best_branching(301, 2, known_total=True)
+    >>> best_branching(6, 1), best_branching(301, 2)
     (None, 2)
     """
     if not 3 <= bins <= MAX_NESTED:
@@ -102,7 +104,7 @@ def best_branching(bins: int, norm: Norm, *, known_total: bool) -> int | None:
 
     def loss(branching: int) -> float:
         levels = len(level_sizes(bins, branching))
-        error = float(prefix_variances(bins, branching, known_total=known_total)[:-1].mean())
+        error = float(prefix_variances(bins, branching)[:-1].mean())
         return error * (levels if norm == 2 else levels**2)
 
     losses = {b: loss(b) for b in range(2, min(bins, WIDEST + 1))}
@@ -110,19 +112,28 @@ def best_branching(bins: int, norm: Norm, *, known_total: bool) -> int | None:
     return best if losses[best] < _WORTH**2 * loss(0) else None
 
 
+class _Estimator(NamedTuple):
+    """Least squares on the answers of all levels, for noise alike in all of them."""
+
+    gain: FloatArray  # (bins + 1, K) the cells' shares from the answers, and
+    lack: FloatArray  # (bins + 1,) from what their total lacks
+    total: FloatArray  # (K,) the total from the answers alone, and
+    spread: float  # its variance in those of an answer
+
+
 @lru_cache(maxsize=8)
-def _estimator(bins: int, branching: int, known_total: bool) -> tuple[FloatArray, FloatArray]:
-    """(bins + 1, K) from all answers to the cells' shares, and (bins + 1,) from a lack in total."""
+def _estimator(bins: int, branching: int) -> _Estimator:
     levels = _codes(bins, branching)
     asked = np.concatenate([c == np.arange(c[-1] + 1)[:, None] for c in levels]).astype(float)
-    spread = np.linalg.inv(asked.T @ asked)
-    gain = spread @ asked.T
-    lack = spread.sum(axis=1) / spread.sum()
-    if known_total:
-        gain -= np.outer(lack, gain.sum(axis=0))
-    gain.setflags(write=False)
-    lack.setflags(write=False)
-    return gain, lack
+    covariance = np.linalg.inv(asked.T @ asked)
+    alone = covariance @ asked.T
+    spread = float(covariance.sum())
+    lack = covariance.sum(axis=1) / spread
+    total = alone.sum(axis=0)
+    gain = alone - np.outer(lack, total)
+    for part in (gain, lack, total):
+        part.setflags(write=False)
+    return _Estimator(gain, lack, total, spread)
 
 
 def _codes(bins: int, branching: int) -> list[NDArray[np.intp]]:
@@ -139,11 +150,15 @@ class Nested(Partition):
     ----------
     branching
         How many bins make one of the next level; 0 for bins alone.
+    known_total
+        True: a measured row count tells the total as well as a public one, with noise that is
+        common to all answers.
     """
 
     branching: int
 
     def __post_init__(self) -> None:
+        assert self.known_total
         if self.branching and self.size - 1 > MAX_NESTED:
             raise WorkloadError(
                 f"branching: {self.size - 1:,} bins are too many for it, allowed are "
@@ -166,8 +181,8 @@ class Nested(Partition):
         return _codes(self.size - 1, self.branching)
 
     @property
-    def _estimator(self) -> tuple[FloatArray, FloatArray]:
-        return _estimator(self.size - 1, self.branching, self.known_total)
+    def _estimator(self) -> _Estimator:
+        return _estimator(self.size - 1, self.branching)
 
     @property
     def depth(self) -> int:
@@ -226,14 +241,23 @@ class Nested(Partition):
                 found.append(Indicators(codes=level[codes].astype(np.int32), size=size))
         return found
 
+    def total(self, answers: FloatArray) -> float:
+        """The sum of all shares by the answers alone: see :attr:`total_spread`."""
+        return float(answers.sum() if not self.branching else self._estimator.total @ answers)
+
+    @property
+    def total_spread(self) -> float:
+        """Variance of :meth:`total` in variances of an answer, all alike."""
+        return self._estimator.spread if self.branching else float(self.size)
+
     def shares(self, answers: FloatArray) -> FloatArray:
-        """(size,) shares of the finest cells by all levels, on a total of 1 if that is known."""
+        """(size,) shares of the finest cells by all levels, on a total of 1."""
         if not self.branching:
             return super().shares(answers)
-        gain, lack = self._estimator
+        gain, lack, *_ = self._estimator
         own = answers[: self.size]
         off = answers - self.summed(own)
-        missing = 1 - float(own.sum()) if self.known_total else 0.0
+        missing = 1 - float(own.sum())
         # A table's own shares must not fill its empty cells by rounding.
         if max(np.abs(off).max(), abs(missing)) < ROUNDING:
             return own.copy()
@@ -246,7 +270,7 @@ class Nested(Partition):
         """(size,) variances and (size, R) common factor of the shares, cell by cell."""
         if not self.branching:
             return super().share_noise(variances, factor)
-        gain, _ = self._estimator
+        gain = self._estimator.gain
         return gain**2 @ variances, gain @ factor
 
     def combination_errors(
@@ -255,11 +279,11 @@ class Nested(Partition):
         """(J,) standard errors of combinations (J, size) of the shares."""
         if not self.branching:
             return super().combination_errors(coefficients, variances, factor)
-        return self._errors(coefficients @ self._estimator[0], variances, factor)
+        return self._errors(coefficients @ self._estimator.gain, variances, factor)
 
     def prefix_errors(self, count: int, variances: FloatArray, factor: FloatArray) -> FloatArray:
         """(count,) standard errors of the shares of the first 1, 2, ... cells together."""
-        return self._errors(np.cumsum(self._estimator[0], axis=0)[:count], variances, factor)
+        return self._errors(np.cumsum(self._estimator.gain, axis=0)[:count], variances, factor)
 
     @staticmethod
     def _errors(lines: FloatArray, variances: FloatArray, factor: FloatArray) -> FloatArray:

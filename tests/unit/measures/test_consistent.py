@@ -15,6 +15,7 @@ import retilt as rt
 from retilt.measures.base import FloatArray
 from retilt.measures.consistent import Consistent
 from retilt.measures.marginals import MarginalBlock
+from retilt.measures.nested import Nested
 from retilt.privacy.answers import Answers
 from retilt.testing import insecure_measure
 
@@ -91,6 +92,11 @@ def dense(answers: Answers) -> tuple[dict[int, FloatArray], dict[int, FloatArray
     rows.append(total)
     values.append(np.ones(1))
     noise.append(np.array([1e-14 if count is None else count]))
+    for block, where in zip(plan.queries.blocks, plan.queries.positions, strict=True):
+        if isinstance(block, Nested):
+            rows.append(total)
+            values.append(np.array([block.total(answers.means[where])]))
+            noise.append(block.total_spread * answers.variances[where][:1])
     matrix, given = np.concatenate(rows), np.concatenate(values)
     white = 1 / np.sqrt(np.concatenate(noise))
     solution = np.linalg.lstsq(matrix * white[:, None], given * white, rcond=1e-12)[0]

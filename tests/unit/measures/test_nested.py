@@ -13,6 +13,7 @@ import pytest
 import retilt as rt
 from retilt.exceptions import FormatError, WorkloadError
 from retilt.measures.base import FloatArray, Relation, Terms
+from retilt.measures.consistent import Consistent
 from retilt.measures.distributions import Cdf, CdfBlock, QuantileBlock, Quantiles
 from retilt.measures.nested import (
     MAX_NESTED,
@@ -22,6 +23,7 @@ from retilt.measures.nested import (
     prefix_variances,
 )
 from retilt.measures.partitions import Partition
+from retilt.measures.queries import QuerySet
 from retilt.privacy.plan import load_plan
 from retilt.schema.columns import Numeric, Schema
 from retilt.testing import insecure_measure
@@ -55,11 +57,14 @@ def nodes_of(block: Nested) -> FloatArray:
 
 
 def least_squares(block: Nested, answers: FloatArray, variances: FloatArray) -> FloatArray:
-    """(size,) shares of the finest cells; a known total is measured all but exactly."""
-    matrix, noise, given = nodes_of(block), variances, answers
-    if block.known_total:
-        matrix = np.concatenate([matrix, np.ones((1, block.size))])
-        noise, given = np.append(variances, 1e-14), np.append(answers, 1.0)
+    """(size,) shares of the finest cells; their total is measured all but exactly."""
+    return dense(block, answers, variances, 1e-14)
+
+
+def dense(block: Nested, answers: FloatArray, variances: FloatArray, count: float) -> FloatArray:
+    """The same with a total of 1 that is known up to noise of variance ``count``."""
+    matrix = np.concatenate([nodes_of(block), np.ones((1, block.size))])
+    noise, given = np.append(variances, count), np.append(answers, 1.0)
     white = 1 / np.sqrt(noise)
     return np.linalg.lstsq(matrix * white[:, None], given * white, rcond=None)[0]
 
@@ -84,26 +89,23 @@ def test_levels_are_partitions_of_the_one_below(bins: int, branching: int) -> No
     assert set(widths[:-1]) <= {branching}
 
 
-@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("bins", "branching"), TREES)
-def test_estimates_are_least_squares(bins: int, branching: int, known: bool) -> None:
-    block = block_of(bins, branching, known=known)
+def test_estimates_are_least_squares(bins: int, branching: int) -> None:
+    block = block_of(bins, branching)
     answers = RNG.normal(0, 1, block.asked)
     found = block.shares(answers)
     expected = least_squares(block, answers, np.ones(block.asked))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
-    if known:
-        assert found.sum() == pytest.approx(1, abs=1e-12)
+    assert found.sum() == pytest.approx(1, abs=1e-12)
     # A table's own answers stay as they are, to the last bit.
     own = RNG.multinomial(50, np.ones(block.size) / block.size) / 50
     np.testing.assert_array_equal(block.shares(nodes_of(block) @ own), own)
     np.testing.assert_allclose(block.summed(own), nodes_of(block) @ own, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("bins", "branching"), TREES)
-def test_errors_are_those_of_the_estimates(bins: int, branching: int, known: bool) -> None:
-    block = block_of(bins, branching, known=known)
+def test_errors_are_those_of_the_estimates(bins: int, branching: int) -> None:
+    block = block_of(bins, branching)
     variances = RNG.uniform(0.5, 2, block.asked) * 1e-6
     factor = RNG.normal(0, 1e-3, (block.asked, 1))
     own = RNG.dirichlet(np.ones(block.size))
@@ -128,28 +130,57 @@ def test_errors_are_those_of_the_estimates(bins: int, branching: int, known: boo
     )
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("count", [1e-6, 1e-2, 1.0])
 @pytest.mark.parametrize(("bins", "branching"), [*TREES, (6, 0), (12, 0)])
-def test_predicted_variances_are_those_of_the_block(bins: int, branching: int, known: bool) -> None:
-    block = block_of(bins, branching, known=known)
+def test_a_measured_count_is_the_root(bins: int, branching: int, count: float) -> None:
+    """Least squares over all levels and the count, then a share of the total that they tell."""
+    block = block_of(bins, branching, known=False)
+    (queries,) = (QuerySet((block,)),)
+    size = len(block.units)
+    own = RNG.dirichlet(np.ones(block.size))
+    for scale, noise in ((1.0, 1e-2), (1e-7, 1e-9)):
+        variances = np.full(size, noise)
+        consistent = Consistent(queries, variances, count * noise)
+        answers = nodes_of(block) @ own + scale * RNG.normal(0, 0.1, size)
+        if scale == 1.0:  # the total is not held above a half here
+            answers *= 1 / max(1.0, abs(answers).max())
+        cells = dense(block, answers, variances, count * noise)
+        if cells.sum() > 0.6:
+            expected = block.evaluate(nodes_of(block) @ (cells / cells.sum()))
+            np.testing.assert_allclose(consistent.evaluate(answers), expected, rtol=0, atol=1e-8)
+    # Errors: derivatives of that estimate by every answer, and by the count that divides all.
+    middle, step = nodes_of(block) @ own, 1e-6
+    moved = [
+        (consistent.evaluate(middle + step * r) - own.cumsum()[: bins - 1]) for r in np.eye(size)
+    ]
+    shift = consistent.evaluate(middle * (1 + step)) - own.cumsum()[: bins - 1]
+    lines = np.stack([*moved, shift]) / step
+    expected = np.sqrt((lines**2).T @ np.append(variances, count * noise))
+    found = consistent.standard_errors(middle, np.zeros((size, 0)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("bins", "branching"), [*TREES, (6, 0), (12, 0)])
+def test_predicted_variances_are_those_of_the_block(bins: int, branching: int) -> None:
+    block = block_of(bins, branching)
     ones = np.ones(len(block.units))
     errors = block.standard_errors(ones, ones, np.zeros((len(ones), 0)))
-    predicted = prefix_variances(bins, branching, known_total=known)
+    predicted = prefix_variances(bins, branching)
     np.testing.assert_allclose(errors**2, predicted[:-1], rtol=1e-9)
 
 
 def test_the_choice_has_the_least_error() -> None:
     """Brute force over every branching, with the noise that each would need."""
-    for bins, norm, known in product((4, 11, 60), (1, 2), (True, False)):
+    for bins, norm in product((4, 11, 60), (1, 2)):
 
-        def error(branching: int, bins: int = bins, norm: int = norm, known: bool = known) -> float:
-            block = block_of(bins, branching, known=known, norm=norm)
+        def error(branching: int, bins: int = bins, norm: int = norm) -> float:
+            block = block_of(bins, branching, norm=norm)
             ones = np.ones(len(block.units))
             errors = block.standard_errors(ones, ones, np.zeros((len(ones), 0)))
             noise = float(block.sensitivity()) ** (1 if norm == 2 else 2)
             return float(np.sqrt(np.mean(errors**2) * noise))
 
-        chosen = best_branching(bins, norm, known_total=known)  # type: ignore[arg-type]
+        chosen = best_branching(bins, norm)  # type: ignore[arg-type]
         trees = {b: error(b) for b in range(2, min(bins, 33))}
         if chosen is None:
             assert min(trees.values()) >= 0.9 * error(0)
@@ -159,9 +190,9 @@ def test_the_choice_has_the_least_error() -> None:
 
 
 def test_few_and_very_many_bins_are_asked_alone() -> None:
-    assert best_branching(2, 2, known_total=False) is None
-    assert best_branching(MAX_NESTED, 2, known_total=True) is not None
-    assert best_branching(MAX_NESTED + 1, 2, known_total=True) is None
+    assert best_branching(2, 2) is None
+    assert best_branching(MAX_NESTED, 2) is not None
+    assert best_branching(MAX_NESTED + 1, 2) is None
 
 
 def test_levels_are_asked_once_where_another_measure_asks_them() -> None:
@@ -245,7 +276,7 @@ def test_the_papers_basis_keeps_bins_alone() -> None:
 
 
 def test_a_plan_says_its_branching_and_an_old_one_has_none(tmp_path: Any) -> None:
-    best = best_branching(100, 2, known_total=True)
+    best = best_branching(100, 2)
     asked = rt.cdf("x", list(range(99))) + rt.quantiles("x", bins=40, branching=3)
     plan = rt.plan(TABLE, asked, rho=1.0, rows=ROWS, schema=SCHEMA)
     plan.save(tmp_path / "plan.json")
