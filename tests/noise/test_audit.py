@@ -270,8 +270,9 @@ def check(
         assert caught > 1, f"{kind}, {unit}: a cut of 10 % went unseen"
 
 
-FEW = {1: 60_000, 2: 8_000}
-"""Enough at a claim three times as large for Gaussian noise."""
+FEW = {1: 60_000, 2: 16_000}
+"""Enough at a claim three times as large for Gaussian noise; with half of them a cut goes unseen
+once in fifty runs."""
 
 
 @pytest.mark.parametrize(("kind", "norm"), [("share", 2), ("marginal", 2), ("share", 1)])
