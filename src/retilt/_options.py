@@ -254,6 +254,22 @@ MIN_ESS = Annotated[
         rich_help_panel=_FIT,
     ),
 ]
+MAX_WEIGHT = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TIMES",
+        help="No row counts for more than this many times its base weight; more than 1.",
+        rich_help_panel=_FIT,
+    ),
+]
+MIN_WEIGHT = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TIMES",
+        help="No row counts for less than this many times its base weight; from 0 to 1.",
+        rich_help_panel=_FIT,
+    ),
+]
 
 _SAMPLING = "Sampling"
 SIZE = Annotated[

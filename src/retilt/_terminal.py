@@ -324,8 +324,31 @@ def show_evaluation(terminal: Terminal, evaluation: Evaluation) -> None:
         ],
     )
     terminal.say(f"Columns compared: {', '.join(figures['columns'])}.")
-    if figures["undefined"]:
+    if evaluation.undefined:
         terminal.say(
             f"Constant in one of the tables, so that correlations count as 0 there: "
-            f"{', '.join(figures['undefined'])}."
+            f"{', '.join(evaluation.undefined)}."
         )
+
+
+def show_figures(terminal: Terminal, evaluation: Evaluation) -> None:
+    """Print an evaluation's other figures, which are of all columns; under the same warning."""
+    terminal.table(
+        "Distance of the tables from the real one",
+        ["", "better", "real", "before", "after"],
+        [
+            [name, better, number(real), number(before), number(after)]
+            for name, better, real, before, after in evaluation.rows()
+        ],
+    )
+    if evaluation.prediction is not None:
+        terminal.say(
+            f"F1: of {evaluation.prediction.target} = {evaluation.prediction.positive} in "
+            f"{evaluation.prediction.rows:,} test rows, by a logistic regression that was trained "
+            "on the real table, the synthetic one before, and after."
+        )
+    if evaluation.left_out:
+        terminal.say(f"Columns left out: {', '.join(evaluation.left_out)}.")
+    for name, reason in evaluation.reasons.items():
+        terminal.say(f"No value for {name}: {reason}.")
+    terminal.say(f"All columns: {', '.join(evaluation.all_columns.columns)}. {evaluation.warning}")

@@ -18,6 +18,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.published import Published
 from retilt.privacy.targets import targets_from_dict
 from retilt.rescue import Mix, support_from_dict
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.solution import PathPoint, Status
 
 FORMAT = "retilt-tilt/1"
@@ -50,6 +51,9 @@ _KEYS = frozenset(
     }
 )
 
+_BOUNDS, _LOOSENESS = "bounds", "looseness"
+"""Keys that are there only where the weights are bounded, or exact answers could not hold."""
+
 _LARGEST = 1e60
 """Of a number that is squared, multiplied and divided by variances; no fit comes near it."""
 
@@ -76,7 +80,7 @@ class TiltContent:
         How the candidate rows behind the table's own were made; None without any.
     method, settings
         How it was fitted.
-    multipliers, insistent, aim, tolerance, eta, status, released, path
+    multipliers, insistent, aim, tolerance, eta, status, released, path, bounds, looseness
         See :class:`retilt.tilting.solution.Solution`.
     """
 
@@ -96,6 +100,8 @@ class TiltContent:
     status: Status
     released: tuple[int, ...]
     path: tuple[PathPoint, ...]
+    bounds: Bounds | None
+    looseness: float
 
 
 def tilt_content(content: Mapping[str, Any]) -> TiltContent:
@@ -108,7 +114,7 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
     """
     if content.get("format") != FORMAT:
         raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
-    odd = sorted(content.keys() ^ _KEYS)
+    odd = sorted((content.keys() - {_BOUNDS, _LOOSENESS}) ^ _KEYS)
     if odd:
         raise FormatError(f"keys missing or unknown: {listed(odd)}.")
     rows = _part(content, "rows", {"count", "sha256"})
@@ -132,6 +138,8 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
         status=_status(content["status"]),
         released=_places(content["released"]),
         path=_points(content["path"]),
+        bounds=_bounds(content[_BOUNDS]) if _BOUNDS in content else None,
+        looseness=_looseness(content) if _LOOSENESS in content else 1.0,
     )
     _check_method(read)
     return read
@@ -207,6 +215,25 @@ def _places(content: object) -> tuple[int, ...]:
     return tuple(content)
 
 
+def _bounds(content: object) -> Bounds:
+    """The bounds of the weights; no cap is JSON's null."""
+    found = _object(content, _BOUNDS)
+    if found.keys() != {"min_weight", "max_weight"}:
+        raise FormatError(f"{_BOUNDS}: expected an object of min_weight and max_weight.")
+    lower = _number(found, "min_weight")
+    upper = None if found["max_weight"] is None else _number(found, "max_weight")
+    bounds = Bounds.of(lower, upper)
+    assert bounds is not None
+    return bounds
+
+
+def _looseness(content: Mapping[str, Any]) -> float:
+    found = _size(_number(content, _LOOSENESS), _LOOSENESS)
+    if found < 1:
+        raise FormatError(f"{_LOOSENESS}: got {short(found)}, expected at least 1.")
+    return found
+
+
 def _points(content: object) -> tuple[PathPoint, ...]:
     if not isinstance(content, list) or len(content) > _MOST_POINTS:
         raise FormatError(f"path: expected a list of at most {_MOST_POINTS:,} points.")
@@ -237,5 +264,6 @@ def _check_method(read: TiltContent) -> None:
         right = read.method == "default" and read.eta >= _NEAR_ZERO and read.tolerance == 0
     else:
         right = read.eta == 0 and read.tolerance >= 0 and read.status in _PAPER
+        right = right and read.bounds is None and read.looseness == 1
     if not right:
-        raise FormatError("its method, eta, tolerance and status do not belong together.")
+        raise FormatError("its method, eta, tolerance, status and bounds do not belong together.")

@@ -22,6 +22,7 @@ from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.designs import design_means, ranges, selected_parts
 from retilt.tilting.problem import Covariance, Problem, normalised
 from retilt.tilting.solution import Solution
@@ -67,11 +68,14 @@ class Candidates:
         guards: Guards | None = None,
         *,
         own: int | None = None,
+        bounds: Bounds | None = None,
+        looseness: float = 1.0,
     ) -> Candidates:
         """From the synthetic table, the answers, and a column or numbers for the base weights.
 
         The queries of ``guards`` come after those of the answers. What they keep is as the first
-        ``own`` rows have it (default all): those behind were added for this fit.
+        ``own`` rows have it (default all): those behind were added for this fit. ``bounds`` and
+        ``looseness`` are the problem's.
         """
         encoded = encode_candidates(table, answers)
         base = base_of(table, base_weights)
@@ -95,6 +99,8 @@ class Candidates:
             base=base,
             measured=np.concatenate([~answers.exact, none]),
             exact=np.concatenate([answers.exact, none]),
+            looseness=looseness,
+            bounds=bounds,
         )
         return cls(problem, found, fingerprint)
 

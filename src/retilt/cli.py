@@ -55,8 +55,10 @@ from retilt._options import (
     GENERATOR_RHO,
     GENERATOR_UNIT,
     LEDGER,
+    MAX_WEIGHT,
     METHOD,
     MIN_ESS,
+    MIN_WEIGHT,
     OUTPUT,
     PERSON,
     PLAN_OUT,
@@ -94,6 +96,7 @@ from retilt._terminal import (
     fit_object,
     show_added,
     show_evaluation,
+    show_figures,
     show_files,
     show_fit,
     show_notes,
@@ -522,6 +525,8 @@ def fit(
     method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
+    max_weight: MAX_WEIGHT = None,
+    min_weight: MIN_WEIGHT = None,
     denoise: DENOISE = None,
     support: SUPPORT = None,
     keep: KEEP = None,
@@ -565,6 +570,8 @@ def fit(
             method=method.value,
             base_weights=base_weights,
             min_ess=min_ess,
+            max_weight=max_weight,
+            min_weight=min_weight,
             denoise=value_of(denoise),
             support=value_of(support),
             keep=guards_of(keep),
@@ -657,6 +664,8 @@ def run(
     method: METHOD = Method.DEFAULT,
     base_weights: BASE_WEIGHTS = None,
     min_ess: MIN_ESS = None,
+    max_weight: MAX_WEIGHT = None,
+    min_weight: MIN_WEIGHT = None,
     denoise: DENOISE = None,
     support: SUPPORT = None,
     size: SIZE = None,
@@ -739,6 +748,8 @@ def run(
             method=method.value,
             base_weights=base_weights,
             min_ess=min_ess,
+            max_weight=max_weight,
+            min_weight=min_weight,
             denoise=value_of(denoise),
             support=value_of(support),
             seed=seed,
@@ -762,8 +773,38 @@ def evaluate(
     post: Annotated[str, typer.Argument(metavar="POST", help="The new table.")],
     columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="The columns to compare; default all."),
+        typer.Option(
+            metavar="A,B,...", help="The columns whose correlations are shown apart; default all."
+        ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="What models trained on each table predict in --test, and whose rates in groups "
+            "are compared.",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Real rows that SYNTHETIC was not made from (needs retilt[evaluation]).",
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE", help="The target's value that counts as 1; default the rarer of two."
+        ),
+    ] = None,
+    detection: Annotated[
+        bool,
+        typer.Option(
+            "--detection",
+            help="Train classifiers that tell the tables from PRIVATE (needs retilt[evaluation]).",
+        ),
+    ] = False,
     schema: SCHEMA = None,
     output: OUTPUT = Output.TEXT,
     quiet: QUIET = False,
@@ -778,9 +819,15 @@ def evaluate(
             synthetic,
             post,
             columns=None if columns is None else names_of(columns, "--columns"),
+            target=target,
+            test=test,
+            positive=positive,
+            detection=detection,
             schema=schema,
         )
-    show_evaluation(Terminal(as_json=terminal.as_json), result)
+    shown = Terminal(as_json=terminal.as_json)  # what was asked for: --quiet does not hide it
+    show_evaluation(shown, result)
+    show_figures(shown, result)
     terminal.result(result.to_dict())
     return 0
 

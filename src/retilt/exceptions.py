@@ -56,7 +56,11 @@ class OutputExistsError(InputError):
 
 
 class InternalError(RetiltError):
-    """A fault of ours met while the private table was read; its own text is withheld."""
+    """A fault of ours.
+
+    It was met while the private table was read, and its own text is withheld; or weights do not
+    keep what was asked for, and are not returned.
+    """
 
     exit_code = 1
 

@@ -33,6 +33,7 @@ from retilt.rescue import Support, support_of, widen
 from retilt.resolving import resolve_guards
 from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.denoise import Denoiser
 from retilt.tilting.denoise import denoise as nearest
 from retilt.tilting.designs import design_queries
@@ -55,6 +56,8 @@ def fit(
     method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
+    max_weight: float | None = None,
+    min_weight: float | None = None,
     denoise: Denoiser | None = None,
     support: Support | None = None,
     keep: Workload | None = None,
@@ -79,8 +82,15 @@ def fit(
         Weights that the rows have already: a column's name or (rows,) numbers, none negative.
         The result is base weight times tilt.
     min_ess
-        Least effective sample size, in rows, instead of the default floor. The paper's method
-        has none.
+        Least effective sample size, in rows, instead of the default floor. Exact statistics
+        that would take the weights under it are met as nearly as it allows.
+        The paper's method has none.
+    max_weight, min_weight
+        No row counts for more than ``max_weight`` times its base weight, nor for less than
+        ``min_weight`` times that, as in calibration with bounds; without base weights these are
+        multiples of the mean weight. At least 1.000001, and from 0 to 0.999999: the base weights
+        themselves must be within. Answers that can't be reached within the bounds are followed
+        as far as they allow. The paper's method has none.
     denoise
         Move the answers to the nearest ones that weights of these rows can give before the
         fit: ``"qp"`` by least squares, ``"lp"`` by least absolute deviations, both in units of
@@ -118,6 +128,7 @@ def fit(
             "synthetic table and then the answers (or their file)."
         )
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    bounds = bounds_of(min_weight, max_weight, paper)
     mix = support_of(support)
     given = answers if isinstance(answers, kinds) else load_targets(answers)
     table = open_table(synthetic)
@@ -135,7 +146,7 @@ def fit(
         own, mix = table.rows, mix.settled(table.rows, seed)
         wider = widen(table, targets, mix, base_of(table, base_weights))
         table, base, unmade = wider.table, wider.base, wider.notes
-    candidates = Candidates.of(table, targets, base, guards, own=own)
+    candidates = Candidates.of(table, targets, base, guards, own=own, bounds=bounds)
     if paper is None:
         solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
         settings: dict[str, Any] = {"denoise": denoise}
@@ -182,6 +193,26 @@ def _refuse_guards(guards: Guards | None, paper: Paper | None) -> None:
             "keep: guards belong to the default method; the paper's has none. Leave them out, or "
             "use the default method."
         )
+
+
+def bounds_of(
+    min_weight: float | None, max_weight: float | None, paper: Paper | None
+) -> Bounds | None:
+    """The bounds of the weights as asked for, None for none.
+
+    Raises
+    ------
+    InputError
+        They leave no room, or do not belong to the method.
+    """
+    bounds = Bounds.of(min_weight, max_weight)
+    if bounds is not None and paper is not None:
+        name = "max_weight" if min_weight is None else "min_weight"
+        raise InputError(
+            f"{name}: the paper's method has no bounds of the weights. Leave them out, or use the "
+            "default method."
+        )
+    return bounds
 
 
 def _fit_default(
@@ -243,6 +274,8 @@ def check_fit(
     method: Way = "default",
     base_weights: Any = None,
     min_ess: float | None = None,
+    max_weight: float | None = None,
+    min_weight: float | None = None,
     denoise: Denoiser | None = None,
     support: Support | None = None,
     seed: int | None = None,
@@ -255,6 +288,7 @@ def check_fit(
         As :func:`fit`.
     """
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
+    bounds_of(min_weight, max_weight, paper)
     table = open_table(synthetic)
     _refuse_guards(plan.guards, paper)
     mix, base = support_of(support), base_of(table, base_weights)

@@ -87,6 +87,14 @@ _RESCUE = (
     'Candidate rows with redrawn values reach farther: support="mix" (--support mix) makes them, '
     "at no privacy cost."
 )
+_LOOSENED = (
+    "The exact statistics alone would take the effective sample size under min_ess, so they are "
+    "only met as nearly as it allows."
+)
+_BOUNDED = (
+    "The bounds of the weights may be what keeps them from it: a larger max_weight or a smaller "
+    "min_weight lets them go farther."
+)
 _OTHERS = 100
 """Columns that were not asked for, beyond which balanced sampling has no eye on them."""
 
@@ -151,8 +159,14 @@ class Tilt:
 
     @cached_property
     def weights(self) -> FloatArray:
-        """(rows,) weights of mean 1, in row order; base weight times tilt."""
-        weights: FloatArray = self.solution.weights * len(self.solution.weights)
+        """(rows,) weights of mean 1, in row order; base weight times tilt.
+
+        Checked to keep the bounds that were asked for (``max_weight``, ``min_weight``).
+        """
+        rows = len(self.solution.weights)
+        weights: FloatArray = self.solution.weights * rows
+        if self.solution.bounds is not None:
+            self.solution.bounds.check(weights, self.base * rows)
         weights.setflags(write=False)
         return weights
 
@@ -185,7 +199,15 @@ class Tilt:
     @property
     def advice(self) -> str:
         """What the status means and what to do."""
-        return " ".join([self._verdict, *self._rescue])
+        return " ".join([self._verdict, *self._bound, *self._rescue])
+
+    @property
+    def _bound(self) -> list[str]:
+        """That the bounds of the weights may be in the way, where answers are not met."""
+        bounds = self.solution.bounds
+        if bounds is None or self.exit_code == 0 or self.status is Status.ITERATION_LIMIT:
+            return []
+        return [_BOUNDED] if any(bounds.at_bounds(self.solution.weights, self.base)) else []
 
     @property
     def _rescue(self) -> list[str]:
@@ -368,7 +390,9 @@ class Tilt:
     @property
     def notes(self) -> tuple[str, ...]:
         """The plan's notes, and what was found out about the synthetic rows."""
-        notes = [*self._support_in_words, *self.answers.notes]
+        notes = [*self._support_in_words, *self._bounds_in_words, *self.answers.notes]
+        if self.solution.looseness != 1:
+            notes.append(_LOOSENED)
         if self.moved:
             notes.append(_MOVED)
         if self.unmet:
@@ -376,7 +400,7 @@ class Tilt:
             off = f"over {limit:.2g} standard errors off"
             if self.answers.exact.any():
                 off += ", or exact and missed"
-            notes.append(f"Not met, {off}: {listed(self.unmet, str)}.")
+            notes.append(f"Not met, {off}: {self._missed_in_words()}.")
         if self.ess < _SMALL * len(self.weights):
             notes.append(
                 f"The weights gather on a few rows: they are worth {self.ess:,.1f} rows of "
@@ -403,6 +427,38 @@ class Tilt:
             f"are no longer the generator's. They began with {self.support.weight:.3g} of the "
             f"weight and have {self.support_share:.3g} of it now."
         ]
+
+    @property
+    def _bounds_in_words(self) -> list[str]:
+        bounds = self.solution.bounds
+        if bounds is None:
+            return []
+        lower, upper = float(bounds.lower), float(bounds.upper)
+        low, high = bounds.at_bounds(self.solution.weights, self.base)
+        told, where = [], []
+        if lower > 0:
+            told.append(f"less than {lower:.6g}")
+            where.append(f"{low:,} at the floor")
+        if upper < math.inf:
+            told.append(f"more than {upper:.6g}")
+            where.append(f"{high:,} at the cap")
+        if not told:
+            return []
+        return [
+            f"No row counts for {' or '.join(told)} times its base weight; of "
+            f"{len(self.solution.weights):,} rows there are {' and '.join(where)}."
+        ]
+
+    def _missed_in_words(self) -> str:
+        """The statistics that are not met; of the worst what weights nearest to all would give."""
+        targets = {row["statistic"]: row["target"] for row in self._statistics}
+        insistent = self.answers.queries.evaluate(self._measured(self.solution.insistent))
+        nearest = dict(zip(self.answers.queries.statistics, insistent.tolist(), strict=True))
+
+        def told(name: str) -> str:
+            return f"{name} (asked {targets[name]:.4g}, nearest {nearest[name]:.4g})"
+
+        return listed(self.unmet, told)
 
     def _kept_in_words(self) -> str:
         moved = [abs(row["after"] - row["before"]) for row in self.kept]
@@ -562,6 +618,15 @@ class Tilt:
     def to_dict(self) -> dict[str, Any]:
         """The tilt as JSON: answers, multipliers, path and status; no rows and no weights."""
         solution = self.solution
+        bounds = solution.bounds
+        own: dict[str, Any] = {}
+        if bounds is not None:
+            own["bounds"] = {
+                "min_weight": float(bounds.lower),
+                "max_weight": _finite(float(bounds.upper)),
+            }
+        if solution.looseness != 1:
+            own["looseness"] = solution.looseness
         return {
             "format": FORMAT,
             "answers": self.answers.to_dict(),
@@ -583,6 +648,7 @@ class Tilt:
             "path": [{k: _finite(v) for k, v in asdict(point).items()} for point in solution.path],
             "statistics": [{k: _finite(v) for k, v in row.items()} for row in self._statistics],
             "notes": list(self.notes),
+            **own,
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -726,7 +792,15 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         own = table.rows
         wider = widen(table, answers, read.support, base_of(table, base_weights))
         table, base_weights, left_out = wider.table, wider.base, wider.notes
-    candidates = Candidates.of(table, answers, base_weights, read.guards, own=own)
+    candidates = Candidates.of(
+        table,
+        answers,
+        base_weights,
+        read.guards,
+        own=own,
+        bounds=read.bounds,
+        looseness=read.looseness,
+    )
     for vector in (read.multipliers, read.insistent, read.aim):
         if vector.shape != (candidates.problem.queries,):
             raise FormatError(f"tilt file {path}: its numbers are not those of its answers.")

@@ -18,6 +18,21 @@ from retilt.evaluation import Comparison, correlation_matrix
 from retilt.exceptions import ColumnTypeError, InputError, WorkloadError
 
 NAMES = ["a", "b", "c"]
+KEYS = [
+    "private",
+    "warning",
+    "columns",
+    "correlation_error",
+    "utility_improvement",
+    "undefined",
+    "all_columns",
+    "marginals",
+    "f1",
+    "groups",
+    "detection",
+    "left_out",
+    "reasons",
+]
 
 
 def table(seed: int, pull: float, rows: int = 600) -> pa.Table:
@@ -44,6 +59,7 @@ def test_the_errors_are_numpys() -> None:
         assert comparison.improvement == pytest.approx(1 - after / before)
     assert found.columns == ("a", "b", "c")
     assert found.undefined == ()
+    assert found.reasons == {}
 
 
 def test_values_outside_the_bounds_count_raw_and_clamped() -> None:
@@ -130,6 +146,53 @@ def test_columns_are_compared_once_each_and_in_the_users_order() -> None:
     assert found.columns == ("code", "a")
 
 
+def test_all_columns_stand_beside_the_chosen_ones() -> None:
+    found = rt.evaluate(mixed(0), mixed(1), mixed(2), columns=["code", "a"])
+    every = rt.evaluate(mixed(0), mixed(1), mixed(2))
+    assert found.all_columns == every.all_columns == every.aligned
+    assert found.all_columns.columns == ("a", "b", "c", "sex", "code")
+    assert found.marginals == every.marginals
+    assert found.aligned.raw.before < found.all_columns.raw.before
+    assert found.left_out == ("id",)
+    pair = rt.evaluate(mixed(0), mixed(1), mixed(2), columns=["a", "b"])
+    expected = (
+        np.corrcoef(mixed(1)["a"], mixed(1)["b"])[0, 1]
+        - np.corrcoef(mixed(0)["a"], mixed(0)["b"])[0, 1]
+    )
+    assert pair.raw.before == pytest.approx(2 * abs(expected))
+
+
+def test_columns_that_a_table_lacks_are_left_out_unless_asked_for() -> None:
+    private = mixed(0).drop_columns(["b"])
+    wrong = private.set_column(1, "c", pa.array([[1]] * len(private)))
+    for table, lacking in ((private, ("b", "id")), (wrong, ("b", "c", "id"))):
+        found = rt.evaluate(table, mixed(1), mixed(2), columns=["a", "sex"])
+        assert found.left_out == lacking
+    with pytest.raises(WorkloadError, match="the private table has no column 'b'"):
+        rt.evaluate(private, mixed(1), mixed(2))
+    with pytest.raises(ColumnTypeError, match="'c'"):
+        rt.evaluate(wrong, mixed(1), mixed(2), columns=["a", "c"])
+
+
+def test_one_row() -> None:
+    one = mixed(0).slice(0, 1)
+    found = rt.evaluate(one, one, mixed(1), columns=["a", "b"], schema=WIDE, detection=True)
+    content = found.to_dict()
+    json.dumps(content, allow_nan=False)
+    assert content["detection"]["auc"] == {"before": None, "after": None}
+    assert "too few" in content["reasons"]["detection.auc.before"]
+
+
+def test_huge_values_have_no_correlation_and_are_named() -> None:
+    values = REAL["a"].to_numpy().copy()
+    values[3] = 1.7e308
+    huge = REAL.set_column(0, "a", pa.array(values))
+    found = rt.evaluate(huge, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+    assert found.undefined == ("a",)
+    assert np.isfinite([found.raw.before, found.raw.after]).all()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
 def test_every_kind_of_table(tmp_path: Path) -> None:
     expected = rt.evaluate(REAL, SYNTHETIC, POST)
     pc.write_csv(POST, tmp_path / "post.csv")
@@ -147,6 +210,13 @@ def test_every_kind_of_table(tmp_path: Path) -> None:
         ({"columns": "ab"}, InputError, "columns: got 'ab', expected a list"),
         ({"columns": ["a", "z"]}, WorkloadError, "the synthetic table has no column 'z'"),
         ({"schema": "none.toml"}, InputError, "none.toml"),
+        ({"test": REAL}, InputError, "test is for predicting a target"),
+        ({"positive": 1}, InputError, "positive is for predicting a target"),
+        ({"target": 3}, InputError, "target: expected the name"),
+        ({"target": "z"}, WorkloadError, "the synthetic table has no column 'z'"),
+        ({"target": "a"}, InputError, "does not have two different values in column 'a'"),
+        ({"target": "a", "positive": 1e9}, InputError, "which no row of the private table"),
+        ({"target": "a", "positive": "word"}, InputError, "got 'word', which no row"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -191,8 +261,15 @@ def test_the_result_says_that_it_is_not_private() -> None:
     assert content["correlation_error"]["after"]["raw"] == found.raw.after
     assert content["utility_improvement"]["clamped"] == found.clamped.improvement
     assert content["undefined"] == []
+    assert content["reasons"] == {}
+    assert list(content) == KEYS
     same = rt.evaluate(REAL, REAL, POST).to_dict()
     assert same["utility_improvement"] == {"raw": None, "clamped": None}
+    assert set(same["reasons"]) == {
+        f"{part}utility_improvement.{kind}"
+        for part in ("", "all_columns.")
+        for kind in ("raw", "clamped")
+    }
 
 
 def test_correlations_beside_a_constant_are_undefined() -> None:

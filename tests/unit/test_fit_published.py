@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,26 @@ def test_statistics_that_contradict_each_other_are_named() -> None:
     assert tilt.exit_code == 4
     assert tilt.unmet
     assert "or exact and missed" in " ".join(tilt.notes)
+    # Least squares: in the middle between them.
+    assert "cell(A=x) (asked 0.3, nearest 0.4)" in " ".join(tilt.notes)
+
+
+@pytest.mark.parametrize("error", [0, 1e-3])
+def test_the_nearest_values_of_a_triangle_of_tables_are_told(error: float) -> None:
+    """A = B = C, but not A = C: each pair of equations can hold for two thirds at most."""
+    rng = np.random.default_rng(0)
+    synthetic = pd.DataFrame({k: rng.choice(["0", "1"], 3_000) for k in "ABC"})
+    same = {"0": {"0": 0.5, "1": 0.0}, "1": {"0": 0.0, "1": 0.5}}
+    other = {"0": {"0": 0.0, "1": 0.5}, "1": {"0": 0.5, "1": 0.0}}
+    given = (("A", "B", same), ("B", "C", same), ("A", "C", other))
+    tables = [{"table": [a, b], "values": v, "standard_error": error} for a, b, v in given]
+    tilt = rt.fit(synthetic, rt.Published("a test", tables))
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert not any(row["reachable"] for row in tilt.statistics_table())
+    found = re.findall(r"\(asked ([\d.]+), nearest ([\d.]+)\)", " ".join(tilt.notes))
+    assert len(found) == 5
+    for asked, nearest in found:
+        assert float(nearest) == pytest.approx(1 / 3 if float(asked) else 1 / 6, abs=2e-3)
 
 
 @pytest.mark.parametrize("error", [0, 0.01])

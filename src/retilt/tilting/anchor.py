@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from retilt.measures.base import FloatArray
+from retilt.tilting.bounded import BoundedRows, rows_of
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.fold import Rows
 from retilt.tilting.parts import Mask
 from retilt.tilting.problem import HELD, UNASKED, Covariance, Problem
@@ -55,43 +57,56 @@ class Anchor:
         (K,) of the original problem at those weights.
     released
         (K,) exact answers that are left out.
+    nearest
+        (K,) for those the means of the weights that come nearest to all exact answers together,
+        by least squares in units of the queries' ranges; the answers for the others.
     """
 
     problem: Problem
     aim: FloatArray
     multipliers: FloatArray
     released: Mask
+    nearest: FloatArray
 
 
-def anchored(problem: Problem, aim: FloatArray) -> Anchor:
-    """The problem started from the weights that meet its exact answers, on the way to ``aim``."""
+def anchored(problem: Problem, aim: FloatArray, *, release: bool = True) -> Anchor:
+    """The problem started from the weights that meet its exact answers, on the way to ``aim``.
+
+    Without ``release`` none is left out: those that can't be met are met as nearly as can be, by
+    least squares in units of the queries' ranges. That gathers the weights on a few rows unless
+    they are bounded.
+    """
     multipliers: FloatArray = np.zeros(problem.queries)
     released = np.zeros(problem.queries, dtype=np.bool_)
     if not np.any(problem.exact):
-        return Anchor(problem, aim, multipliers, released)
-    base = problem.base
+        return Anchor(problem, aim, multipliers, released, problem.answers)
+    base, nearest, bounds = problem.base, problem.answers, problem.bounds
     held = problem.exact.copy()
     for last in (*([False] * _ROUNDS), True):
         if not np.any(held):
-            multipliers[:], base = 0.0, problem.base
+            multipliers[:], base, bounds = 0.0, problem.base, problem.bounds
             break
         part = problem.only(held)
-        found, base = _meet(part)
+        found, base, bounds = _meet(part)
         multipliers[:] = 0.0
         multipliers[held] = found
+        if not np.any(released):
+            nearest = problem.means(base)
         misses = np.abs(part.means(base) - part.answers) / part.scales(part.exact)
-        if misses.max() <= HELD:
+        if misses.max() <= HELD or not release:
             break
         worst = misses > HELD if last else misses >= max(HELD, misses.max() / 2)
         released[np.flatnonzero(held)[worst]] = True
         held &= ~released
     left = without(problem, released)
     means = problem.means(base)
-    left = replace(left, answers=np.where(left.exact, means, problem.answers), base=base)
+    targets = np.where(left.exact, means, problem.answers)
+    left = replace(left, answers=targets, base=base, bounds=bounds)
     aim = aim.copy()
     aim[problem.measured] = _undetermined(left, means, aim)
     aim[left.exact] = means[left.exact]
-    return Anchor(left, aim, multipliers, released)
+    nearest = np.where(released, nearest, problem.answers)
+    return Anchor(left, aim, multipliers, released, nearest)
 
 
 def _undetermined(problem: Problem, means: FloatArray, aim: FloatArray) -> FloatArray:
@@ -137,11 +152,14 @@ def free(hessian: FloatArray, measured: Mask, exact: Mask, variances: FloatArray
     return result
 
 
-def _meet(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """(K,) multipliers of constraints, and (N,) weights; as near as can be if they can't be met."""
+def _meet(problem: Problem) -> tuple[FloatArray, FloatArray, Bounds | None]:
+    """(K,) multipliers of constraints, and (N,) weights; as near as can be if they can't be met.
+
+    And the bounds, if there are any, for these weights as base weights.
+    """
     # As noisy answers with the constraints' deviation, followed down to a trade-off of 1.
     soft = replace(problem, exact=~problem.exact)
-    rows = Rows.of(soft)
+    rows = rows_of(soft)
     reduced = reduce(soft, rows, soft.answers)
     start: FloatArray = np.zeros(reduced.answers.size)
     method = method_for(reduced)
@@ -149,7 +167,10 @@ def _meet(problem: Problem) -> tuple[FloatArray, FloatArray]:
         gap = _GAP if eta == 1 else _ROUGH
         state, _ = method.solve(reduced, eta, start, gap, _STEPS)
         start = state.multipliers
-    return reduced.lift(start, 1.0), rows.expand(state.fold.weights, problem.rows)
+    multipliers = reduced.lift(start, 1.0)
+    if isinstance(rows, BoundedRows):
+        return multipliers, *rows.moved(problem, state.fold)
+    return multipliers, rows.expand(state.fold.weights, problem.rows), None
 
 
 def without(problem: Problem, released: Mask) -> Problem:

@@ -215,6 +215,15 @@ class Rows:
         return float(1 / np.einsum("i,i,i", weights, weights, self.spread))
 
     @property
+    def bounded(self) -> bool:
+        """Whether weights are bounded (see ``bounded.py``)."""
+        return False
+
+    def moving(self, fold: Fold) -> tuple[Fold, float]:
+        """The weights that follow the multipliers, as a fold, and their share of all."""
+        return fold, 1.0
+
+    @property
     def least_dual(self) -> float:
         """Below this the dual without noise shows that no weights of the rows meet the answers.
 

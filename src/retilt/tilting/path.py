@@ -21,7 +21,9 @@ import numpy as np
 
 from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray
-from retilt.tilting.anchor import Anchor, anchored
+from retilt.tilting.anchor import Anchor, anchored, without
+from retilt.tilting.bounded import rows_of
+from retilt.tilting.floors import SLACK, check_min_ess, ess_of, loosened, verified
 from retilt.tilting.fold import Rows
 from retilt.tilting.points import (
     FINAL_GAP,
@@ -35,7 +37,7 @@ from retilt.tilting.points import (
 )
 from retilt.tilting.problem import Problem
 from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, check_size
-from retilt.tilting.sample import sampled
+from retilt.tilting.sample import leveraged, sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict
 from retilt.tilting.solvers.choice import Method, method_without_noise
@@ -47,6 +49,9 @@ _FACTOR = 2.0
 _MAX_POINTS = 48
 _MOVES = 4
 
+LEAST_ETA = 1e-12
+"""The trade-off that stands for 0 where a floor has to be kept by a larger one."""
+
 _NEAR_GAP = 1e-6
 """Nats to which a sample is solved: its optimum lies farther from that of all rows."""
 
@@ -55,7 +60,7 @@ def _ended(stops: list[Stop], queries: int) -> bool:
     """Whether nothing is to be gained further down the path."""
     points = [stop.point for stop in stops]
     last = points[-1]
-    if len(points) > 3 and all(stop.deep for stop in stops[-3:]):
+    if stops[-1].strained or (len(points) > 3 and all(stop.deep for stop in stops[-3:])):
         return True
     best = min(range(len(points)), key=lambda i: points[i].sure)
     past = len(points) - 1 - best
@@ -151,25 +156,14 @@ def _carried(full: Walker, start: Stop) -> State:
 
 
 def _descend(walker: Walker, stop: Stop) -> Stop:
-    """The point solved to rounding; moved back a little if that took it under the floor."""
+    """The point solved to rounding; moved back a little if it is not allowed any more."""
     final = walker.finish(stop)
     for _ in range(40):
-        if final.point.allowed or final.verdict is not Verdict.CONVERGED:
+        held = final.point.allowed and not final.strained
+        if held or final.verdict is not Verdict.CONVERGED:
             return final
         final = walker.finish(walker.at(final.point.eta * 1.05, final.state, peak=final.peak))
     return walker.base()
-
-
-def _check_min_ess(min_ess: float | None, base_ess: float) -> None:
-    if min_ess is None:
-        return
-    if isinstance(min_ess, bool) or not isinstance(min_ess, (int, float, np.number)):
-        raise InputError(f"min_ess: got {min_ess!r}, expected a positive number or None.")
-    if not (0 < min_ess <= base_ess * (1 + 1e-9)):
-        raise InputError(
-            f"min_ess: got {min_ess!r}, expected a positive number of at most {base_ess:.6g}, the "
-            "effective sample size of the base weights."
-        )
 
 
 def fit_path(
@@ -206,7 +200,9 @@ def fit_path(
     Returns
     -------
     Solution
-        With its certificate, its status and the path.
+        With its certificate, its status and the path. Its weights keep the problem's bounds, and
+        ``min_ess``: where the exact answers alone would take them under it, these are held as
+        loosely as it takes.
 
     Raises
     ------
@@ -214,13 +210,12 @@ def fit_path(
         If more than 20,000 queries vary over the rows, or ``min_ess`` is out of range.
     """
     tell = on_step or (lambda point: None)
-    original = problem
-    _check_min_ess(min_ess, 1 / float(np.sum(problem.base**2)))
-    anchor = anchored(problem, problem.answers if aim is None else aim)
+    check_min_ess(min_ess, ess_of(problem.base))
+    original, anchor, floored = _start(problem, problem.answers if aim is None else aim, min_ess)
     if aim is not None or np.any(problem.exact):
         aim = anchor.aim
     problem = anchor.problem
-    whole = Rows.of(problem)
+    whole = rows_of(problem)
     judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
     full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
@@ -242,7 +237,10 @@ def fit_path(
     final = _descend(full, best)
     status = _status(final, visited, rule, full.reduced.count, cut=cut)
     solution = _solution(problem, full, final, visited, insistent, status)
-    return _from_anchor(original, anchor, solution, aim)
+    solution = _from_anchor(original, anchor, solution, aim)
+    if floored and not np.any(anchor.released) and solution.status is not Status.ITERATION_LIMIT:
+        solution = replace(solution, status=Status.FLOOR_REACHED)
+    return verified(solution, original, min_ess)
 
 
 def _from_anchor(
@@ -258,10 +256,40 @@ def _from_anchor(
         answers=problem.answers,
         aim=np.where(problem.measured, anchor.aim, problem.answers),
         released=anchor.released,
+        looseness=problem.looseness,
+        bounds=problem.bounds,
+        insistent=np.where(anchor.released, anchor.nearest, solution.insistent),
     )
     if np.any(solution.unmet):
         return replace(solution, status=Status.INFEASIBLE_MEASURES)
     return solution
+
+
+def _start(
+    problem: Problem, aim: FloatArray, min_ess: float | None
+) -> tuple[Problem, Anchor, bool]:
+    """Where the path starts, on the way to ``aim``.
+
+    With the problem, whose exact answers are loosened where they alone would take the weights
+    under the floor; and whether they do.
+    """
+    if not np.any(problem.exact):
+        return problem, anchored(problem, aim), False
+    # What no weights can meet is left out; what the bounds keep from is met as nearly as can be.
+    free = anchored(replace(problem, bounds=None), aim)
+    left = without(problem, free.released)
+
+    def start(looseness: float) -> Anchor:
+        if problem.bounds is None and looseness == 1:
+            return free
+        found = anchored(replace(left, looseness=looseness), aim, release=False)
+        return replace(found, released=free.released, nearest=free.nearest)
+
+    anchor = start(1.0)
+    if min_ess is None or ess_of(anchor.problem.base) >= min_ess * (1 - SLACK):
+        return problem, anchor, False
+    looseness = loosened(lambda factor: ess_of(start(factor).problem.base), min_ess)
+    return replace(problem, looseness=looseness), start(looseness), True
 
 
 def _on_all_rows(
@@ -321,6 +349,8 @@ def _solution(
         measured=problem.measured.copy(),
         exact=problem.exact.copy(),
         released=np.zeros(problem.queries, dtype=np.bool_),
+        bounds=problem.bounds,
+        looseness=problem.looseness,
     )
 
 
@@ -335,11 +365,13 @@ def check_problem(problem: Problem, *, min_ess: float | None = None, dense: bool
         As :func:`fit_path`.
     """
     rows = Rows.of(problem)
-    _check_min_ess(min_ess, rows.base_ess)
+    check_min_ess(min_ess, rows.base_ess)
     check_size(rows, MAX_DENSE if dense else MAX_VARYING)
 
 
-def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
+def fit_at(
+    problem: Problem, eta: float, *, gap: float = FINAL_GAP, min_ess: float | None = None
+) -> Solution:
     """Weights at one trade-off, without a path; 0 asks for the answers exactly.
 
     A long table is solved on a sample of its rows first; from there a few passes over all rows
@@ -353,15 +385,30 @@ def fit_at(problem: Problem, eta: float, *, gap: float = FINAL_GAP) -> Solution:
         Zero or more. At zero the answers must be means of the support's inner points.
     gap
         Duality gap to reach, in nats; the default is far below what rounding allows.
+    min_ess
+        Floor of the effective sample size; None for none. Where the weights are under it, those
+        of the smallest larger trade-off that keeps it are returned.
 
     Raises
     ------
     InputError
-        If ``eta`` is negative or not finite.
+        If ``eta`` is negative or not finite, or ``min_ess`` is out of range.
     """
     if not (0 <= eta < np.inf):
         raise InputError(f"eta: got {eta!r}, expected a finite number of at least 0.")
-    rows = Rows.of(problem)
+    check_min_ess(min_ess, ess_of(problem.base))
+    solution = _at(problem, eta, gap)
+    if min_ess is not None and solution.ess < min_ess * (1 - SLACK):
+        # Answers that are to be met exactly begin with the smallest trade-off that is one.
+        least = eta or LEAST_ETA
+        factor = loosened(lambda factor: _at(problem, factor * least, gap).ess, min_ess)
+        solution = replace(_at(problem, factor * least, gap), status=Status.FLOOR_REACHED)
+    return verified(solution, problem, min_ess)
+
+
+def _at(problem: Problem, eta: float, gap: float) -> Solution:
+    """Weights at one trade-off, whatever their effective sample size."""
+    rows = rows_of(problem)
     before = problem.means(problem.base)
     judge = Judge.of(problem, lambda answers: answers, before, rows, None)
     walker = Walker.of(problem, rows, judge, rows)
@@ -384,7 +431,7 @@ def _from_sample(problem: Problem, full: Walker, method: Method, eta: float) -> 
     if nothing.size > MAX_DENSE:
         # Steps from no tilt cost less than finding out that a sample can't reach the answers.
         return nothing
-    part = sampled(problem, whole)
+    part = leveraged(problem, whole)
     if part is whole:
         return nothing
     near = Walker.of(problem, part, full.judge, whole).reduced

@@ -12,7 +12,7 @@ import numpy as np
 from retilt.measures.base import FloatArray
 from retilt.tilting.anchor import free
 from retilt.tilting.fold import Rows
-from retilt.tilting.problem import Problem
+from retilt.tilting.problem import EXACT, HELD, Problem
 from retilt.tilting.reduction import MAX_DENSE, Reduced, reduce
 from retilt.tilting.solution import PathPoint
 from retilt.tilting.solvers import Verdict
@@ -42,7 +42,8 @@ class Stop:
 
     ``peak`` is the largest trace met on the way from the base weights: where the weights gather
     on a few rows the trace falls again, and the floor must not fall with it. ``deep`` says that
-    the effective sample size is below the user's floor and the default one.
+    the effective sample size is below the user's floor and the default one; ``strained``, that
+    noisy answers pull exact ones off.
     """
 
     point: PathPoint
@@ -50,6 +51,7 @@ class Stop:
     state: State
     peak: float = 0.0
     deep: bool = False
+    strained: bool = False
     verdict: Verdict = Verdict.CONVERGED
 
     def light(self) -> Stop:
@@ -301,7 +303,17 @@ class Walker:
             rows=rows.base.size,
         )
         deep = point.ess < min(point.floor, self.judge.default_floor(peak))
-        return Stop(point, means, replace(state, system=None), peak, deep, verdict)
+        strained = self._strained(state)
+        return Stop(point, means, replace(state, system=None), peak, deep, strained, verdict)
+
+    def _strained(self, state: State) -> bool:
+        """Whether exact answers are off where they were at the start, by more than is held.
+
+        Without a bound or a contradiction in the way it takes a multiplier of ten thousand.
+        """
+        errors = np.abs(state.fold.means - self.reduced.answers)
+        held = HELD / EXACT * self.reduced.covariance.deviations
+        return bool(np.any((errors > held)[self.reduced.exact]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +338,8 @@ class Rule:
         return cls(infeasible=far, keep=agrees and not far)
 
     def cost(self, stop: Stop) -> float:
-        """What to make small; infinite under the floor."""
-        if not stop.point.allowed or stop.verdict is not Verdict.CONVERGED:
+        """What to make small; infinite under the floor and where exact answers do not hold."""
+        if not stop.point.allowed or stop.strained or stop.verdict is not Verdict.CONVERGED:
             return np.inf
         if self.keep:
             return 0.0 if stop.point.eta == np.inf else np.inf

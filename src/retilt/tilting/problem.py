@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from retilt.exceptions import InputError
 from retilt.measures.base import Design, FloatArray
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.designs import (
     check_design,
     design_means,
@@ -191,6 +192,12 @@ class Problem:
         (K,) true for noisy answers, by which the weights are judged; None for all but the exact.
     exact
         (K,) true for answers without noise, none of them measured; None for none.
+    looseness
+        How many times :math:`\tau_k^2` the variance of exact answers is, at least 1: more where
+        a floor of the effective sample size does not let them hold (see ``floors.py``).
+    bounds
+        Least and largest ratio of each weight to its base weight; None for none. The weights are
+        then clipped (see ``bounded.py``).
 
     Raises
     ------
@@ -205,6 +212,8 @@ class Problem:
     base: FloatArray
     measured: NDArray[np.bool_]
     exact: NDArray[np.bool_]
+    looseness: float
+    bounds: Bounds | None
 
     def __init__(
         self,
@@ -214,11 +223,15 @@ class Problem:
         base: ArrayLike,
         measured: ArrayLike | None = None,
         exact: ArrayLike | None = None,
+        looseness: float = 1.0,
+        bounds: Bounds | None = None,
     ) -> None:
         object.__setattr__(self, "designs", tuple(designs))
         object.__setattr__(self, "answers", read_only(answers))
         object.__setattr__(self, "covariance", covariance)
         object.__setattr__(self, "base", normalised(base))
+        object.__setattr__(self, "looseness", looseness)
+        object.__setattr__(self, "bounds", bounds)
         self._check_designs()
         size = self.answers.size
         object.__setattr__(self, "exact", _mask("exact", exact, np.zeros(size, np.bool_)))
@@ -226,7 +239,7 @@ class Problem:
         self._check_masks()
         if np.any(self.exact):
             variances = np.where(self.exact, 1.0, covariance.variances)
-            variances[self.exact] = (EXACT * self.scales(self.exact)) ** 2
+            variances[self.exact] = looseness * (EXACT * self.scales(self.exact)) ** 2
             object.__setattr__(self, "covariance", Covariance(variances, covariance.factor))
 
     def _check_designs(self) -> None:
@@ -277,6 +290,8 @@ class Problem:
             self.base,
             self.measured[keep],
             self.exact[keep],
+            self.looseness,
+            self.bounds,
         )
 
     def scales(self, keep: NDArray[np.bool_]) -> FloatArray:

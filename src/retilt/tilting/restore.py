@@ -8,7 +8,7 @@ import numpy as np
 
 from retilt.measures.base import FloatArray
 from retilt.tilting.anchor import without
-from retilt.tilting.fold import Rows
+from retilt.tilting.bounded import rows_of
 from retilt.tilting.parts import Mask
 from retilt.tilting.problem import Problem
 from retilt.tilting.solution import PathPoint, Solution, Status
@@ -39,9 +39,11 @@ def restore(
     """
     if released is not None and np.any(released):
         problem = without(problem, released)
-    rows = Rows.of(problem)
+    rows = rows_of(problem)
     fold = rows.fold(multipliers[rows.varying])
     weights = rows.expand(fold.weights, problem.rows)
+    if problem.bounds is not None:
+        problem.bounds.check(weights, problem.base)
     chosen = next((p for p in path if p.chosen), None)
     return Solution(
         eta=eta,
@@ -62,4 +64,6 @@ def restore(
         measured=problem.measured.copy(),
         exact=problem.exact.copy(),
         released=np.zeros(problem.queries, np.bool_) if released is None else released.copy(),
+        looseness=problem.looseness,
+        bounds=problem.bounds,
     )

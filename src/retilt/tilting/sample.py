@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from retilt.measures.base import Design, FloatArray, Grouped, Indicators
+from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products, ValueArray
+from retilt.tilting.bounded import rows_of
 from retilt.tilting.designs import design_queries
 from retilt.tilting.fold import Rows, Sample
 from retilt.tilting.parts import (
@@ -39,12 +40,57 @@ def sampled(problem: Problem, whole: Rows) -> Rows:
     generator = np.random.default_rng(_SEED)
     chosen = generator.choice(whole.support.size, size, replace=False, shuffle=False)
     uniform = whole.support[np.sort(chosen)]
-    first = Rows.of(problem, Sample(uniform, problem.base[uniform]))
+    first = rows_of(problem, Sample(uniform, problem.base[uniform]))
     missed = whole.varying & ~first.varying
     if not np.any(missed):
         return first
-    second = Rows.of(problem, _with_rare(problem, uniform, _rare(problem, first, missed)))
+    second = rows_of(problem, _with_rare(problem, uniform, _rare(problem, first, missed)))
     return second if np.array_equal(second.varying, whole.varying) else whole
+
+
+def leveraged(problem: Problem, whole: Rows) -> Rows:
+    """The rows to look for a start on: all, if they are few, or a fixed sample.
+
+    A product of skewed columns has nearly all of its variance from a few rows, of which a uniform
+    sample has too few or too many. Half of these rows are drawn in proportion to their base
+    weights, half in proportion to these times how much the row adds to the columns' fourth
+    moments, and weighted accordingly. Without products it is the sample of :func:`sampled`.
+    """
+    products = [d.values for d in problem.designs if isinstance(d, Products)]
+    size = max(SAMPLE_ROWS, _ROWS_EACH * int(np.count_nonzero(whole.varying)))
+    if not products or whole.merged.size <= 2 * size:
+        return sampled(problem, whole)
+    base = problem.base
+    drawn = base * (1 + _leverage(products, base)) / 2
+    drawn *= size / drawn.sum()
+    # With certainty where a row would be drawn more than once.
+    np.minimum(drawn, 1.0, out=drawn)
+    ends = np.cumsum(drawn)
+    offset = np.random.default_rng(_SEED).random()
+    chosen = np.unique(np.searchsorted(ends, np.arange(offset, ends[-1], 1.0)))
+    part = rows_of(problem, Sample(chosen, base[chosen] / drawn[chosen]))
+    return part if np.array_equal(part.varying, whole.varying) else sampled(problem, whole)
+
+
+def _leverage(tables: list[ValueArray], base: FloatArray) -> FloatArray:
+    """(N,) fourth powers of the columns' distances from their means, with a mean of 1.
+
+    Each column's on average, in units of its own: what its square adds to a Hessian.
+    """
+    result: FloatArray = np.zeros(base.size)
+    count = 0
+    for table in tables:
+        for column in table.T:
+            off: FloatArray = column - base @ column
+            largest = max(off.max(), -off.min())
+            if largest > 0:
+                off /= largest  # so that no power overflows, or is lost
+                off *= off
+                off *= off
+                off /= base @ off
+                result += off
+                count += 1
+    return result / count if count else result + 1
 
 
 def _with_rare(problem: Problem, uniform: Positions, rare: Mask) -> Sample:

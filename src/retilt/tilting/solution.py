@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from retilt.measures.base import FloatArray
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.parts import Mask
 from retilt.tilting.problem import EXACT, HELD, UNASKED, Covariance
 
@@ -112,7 +114,8 @@ class Solution:
     before, after
         (K,) query means under the base weights and under ``weights``, straight from the rows.
     insistent
-        (K,) query means at the smallest trade-off visited: what the support can reach.
+        (K,) query means at the smallest trade-off visited: what the support can reach. For exact
+        answers that were left out those of the weights nearest to all exact ones together.
     answers, covariance
         (K,) the noisy answers and their noise.
     aim
@@ -134,6 +137,12 @@ class Solution:
     released
         (K,) which exact answers no weights can give, alone or together; they were left out,
         and in ``covariance`` have a variance at which they say nothing.
+    looseness
+        How many times their own variance exact answers were held with, to keep the floor of the
+        effective sample size; 1 if they could hold.
+    bounds
+        Between which the weights lie, relative to the base weights; None for none. The
+        certificate is the same with them (see ``bounded.py``).
     """
 
     eta: float
@@ -154,6 +163,8 @@ class Solution:
     measured: Mask
     exact: Mask
     released: Mask
+    looseness: float = 1.0
+    bounds: Bounds | None = None
 
     def __post_init__(self) -> None:
         for name in ("multipliers", "weights", "before", "after", "insistent", "answers", "aim"):
@@ -164,7 +175,8 @@ class Solution:
     @property
     def unmet(self) -> Mask:
         """(K,) exact answers that the weights miss by more than a millionth of their range."""
-        ranges = self.covariance.deviations / np.where(self.released, UNASKED, EXACT)
+        held = EXACT * math.sqrt(self.looseness)
+        ranges = self.covariance.deviations / np.where(self.released, UNASKED, held)
         missed: Mask = np.abs(self.after - self.answers) > HELD * ranges
         return missed & (self.exact | self.released)
 

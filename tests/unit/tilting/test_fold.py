@@ -10,7 +10,7 @@ from retilt.measures.base import Grouped, Indicators, Products
 from retilt.tilting import Covariance, Problem
 from retilt.tilting import sample as sampling
 from retilt.tilting.fold import Rows, Sample
-from retilt.tilting.sample import SAMPLE_ROWS, sampled
+from retilt.tilting.sample import SAMPLE_ROWS, leveraged, sampled
 
 
 def build(rng, rows, *, levels=None):
@@ -269,6 +269,57 @@ def test_where_a_sample_cannot_do_all_rows_are_followed(monkeypatch):
     whole = Rows.of(problem)
     monkeypatch.setattr(sampling, "_rare", lambda problem, sample, missed: np.zeros(100_000, bool))
     assert sampled(problem, whole) is whole
+
+
+def skewed(rows: int, scale: float = 1.0) -> Problem:
+    """Three log-normal columns, their means, squares and products, and uneven base weights."""
+    rng = np.random.default_rng(5)
+    values = np.minimum(np.exp(rng.normal(size=(rows, 3)) * [0.5, 1, 1.5] - 4), 1) * scale
+    left, right = np.triu_indices(3)
+    ends = np.r_[0, 1, 2, left], np.r_[-1, -1, -1, right]
+    part = Products(values, *ends, np.zeros(9), np.ones(9))
+    base = rng.uniform(0, 2, rows)
+    base[::7] = 0
+    return Problem((part,), np.zeros(9), Covariance(np.ones(9)), base)
+
+
+def test_rows_of_large_products_are_drawn_more_often():
+    problem = skewed(200_000)
+    whole = Rows.of(problem)
+    expected = whole.means(whole.merged)
+    parts = [leveraged(problem, whole), sampled(problem, whole)]
+    errors = [np.abs(part.means(part.merged) - expected) / expected for part in parts]
+    # The square of the most skewed column gains most.
+    assert errors[0].max() < errors[1].max() / 3
+    own, even = parts
+    assert 0.5 * SAMPLE_ROWS < own.support.size <= SAMPLE_ROWS
+    assert np.all(problem.base[own.support] > 0)
+    assert own.base.sum() == pytest.approx(1)
+    values = problem.designs[0].values[:, 2]
+    assert (values[own.support] == 1).sum() > 5 * (values[even.support] == 1).sum()
+    np.testing.assert_array_equal(own.support, leveraged(problem, whole).support)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_what_is_drawn_does_not_depend_on_units(scale):
+    supports = []
+    for unit in (1.0, scale):
+        problem = skewed(60_000, unit)
+        supports.append(leveraged(problem, Rows.of(problem)).support)
+    np.testing.assert_array_equal(*supports)
+
+
+def test_short_tables_rare_values_and_tables_of_counts_have_the_plain_sample():
+    short = skewed(1_000)
+    whole = Rows.of(short)
+    assert leveraged(short, whole) is whole
+    problem = rare(100_000)
+    whole = Rows.of(problem)
+    np.testing.assert_array_equal(leveraged(problem, whole).varying, whole.varying)
+    codes = np.random.default_rng(0).integers(0, 4, 100_000).astype(np.int32)
+    counts = Problem((Indicators(codes, 4),), np.zeros(4), Covariance(np.ones(4)), np.ones(100_000))
+    whole = Rows.of(counts)
+    np.testing.assert_array_equal(leveraged(counts, whole).support, sampled(counts, whole).support)
 
 
 def test_a_sample_is_laid_out_with_its_own_weights():

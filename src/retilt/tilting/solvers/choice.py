@@ -87,7 +87,8 @@ class Wide:
 
     def curvature(self, reduced: Reduced, fold: Fold) -> Callable[[FloatArray], FloatArray]:
         """See :class:`Method`."""
-        return lambda x: hessian_times(reduced, fold, x)
+        moving, share = reduced.rows.moving(fold)
+        return lambda x: share * hessian_times(reduced, moving, x)
 
 
 def method_for(reduced: Reduced) -> Method:

@@ -155,7 +155,7 @@ class NewtonCG:
         )
         self.keeper.tell(steps)
         direction = -solved
-        if -float(direction @ state.gradient) > _SHORT:
+        if -float(direction @ state.gradient) > _SHORT and not reduced.rows.bounded:
             direction *= best_length(reduced, eta, state, direction)
         decrement = max(0.0, -float(direction @ state.gradient))
         found = halved(
@@ -220,7 +220,8 @@ def best_length(reduced: Reduced, eta: float, state: State, direction: FloatArra
 def system_times(reduced: Reduced, fold: Fold, eta: float) -> Callable[[FloatArray], FloatArray]:
     """H + eta S as a map of (V,) vectors."""
     noise = reduced.noise(eta)
-    return lambda x: hessian_times(reduced, fold, x) + eta * noise.times(x)
+    moving, share = reduced.rows.moving(fold)
+    return lambda x: share * hessian_times(reduced, moving, x) + eta * noise.times(x)
 
 
 def estimated_parameters(
