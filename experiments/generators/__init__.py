@@ -1,0 +1,1 @@
+"""The generators of the paper behind one protocol, each in the environment that it needs."""

@@ -1,0 +1,161 @@
+"""The results as the tables of ``docs/results.md``, the paper's printed figures beside ours."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+PRINTED = Path(__file__).with_name("printed.csv")
+"""The paper's Tables 1 and 4 as it prints them."""
+
+WAYS = ("retilt", "retilt-mix", "retilt-more")
+"""Ours by default, and with help where the rows can't reach the answers."""
+
+_KEPT = ("f1", "js", "inverse_kl")
+_HIGHER = {"f1": True, "js": False, "inverse_kl": True}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and standard deviation over repetitions; no deviation of what was run once."""
+
+    mean: float
+    deviation: float | None
+
+    def __str__(self) -> str:
+        spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        return f"{self.mean:.2f}{spread}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Tidy rows by what they are about.
+
+    Parameters
+    ----------
+    rows
+        Of ``experiments.suite.running.HEADS``.
+    """
+
+    rows: Sequence[tuple[Any, ...]]
+
+    @cached_property
+    def _values(self) -> Mapping[tuple[str, ...], list[float]]:
+        found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for data_set, mechanism, epsilon, _, method, metric, value in self.rows:
+            found[data_set, mechanism, str(epsilon), method, metric].append(float(value))
+        return found
+
+    @cached_property
+    def places(self) -> list[tuple[str, str, str]]:
+        """Data sets, mechanisms and budgets, in order of appearance."""
+        return list(dict.fromkeys((str(r[0]), str(r[1]), str(r[2])) for r in self.rows))
+
+    def cell(self, place: tuple[str, str, str], method: str, metric: str) -> Cell | None:
+        """Of one method and metric."""
+        values = self._values.get((*place, method, metric))
+        if not values:
+            return None
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return Cell(statistics.fmean(values), deviation)
+
+
+def printed() -> dict[tuple[str, str, str], dict[str, str]]:
+    """The paper's figures by place."""
+    with PRINTED.open(newline="") as file:
+        return {(r["dataset"], r["mechanism"], r["epsilon"]): r for r in csv.DictReader(file)}
+
+
+def improvements(results: Results, metric: str) -> Iterator[str]:
+    """Lines of the table of utility improvements; the best of ours that beats both is bold."""
+    theirs = printed()
+    heads = ["data", "generator", "ε", "printed", "paper", *WAYS, "optimum"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * 2}{' --: |' * (len(heads) - 2)}"
+    for place in results.places:
+        told = theirs.get(place, {}).get("utility_improvement", "")
+        cells = [results.cell(place, m, metric) for m in ("paper", *WAYS, "optimum")]
+        if not any(cells):
+            continue
+        texts = ["" if c is None else str(c) for c in cells]
+        bar = max([float(told)] if told else [], default=-9.0)
+        bar = max(bar, cells[0].mean if cells[0] else -9.0)
+        for k in (1, 2, 3):
+            cell = cells[k]
+            if cell is not None and cell.mean > bar:
+                texts[k] = f"**{texts[k]}**"
+        yield f"| {' | '.join([*place, told, *texts])} |"
+
+
+def quality(results: Results, metric: str) -> Iterator[str]:
+    """Lines of the table of one metric before and after, worse ones marked."""
+    theirs = printed()
+    heads = ["data", "generator", "ε", "printed", "before", "same file", "paper", *WAYS]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * 2}{' --: |' * (len(heads) - 2)}"
+    digits = 3
+    for place in results.places:
+        row = theirs.get(place, {})
+        told = " → ".join(filter(None, (row.get(f"{metric}_before"), row.get(f"{metric}_after"))))
+        before = results.cell(place, "none", metric)
+        texts = []
+        for method in ("none", "same-file", "paper", *WAYS):
+            cell = results.cell(place, method, metric)
+            text = "" if cell is None else f"{cell.mean:.{digits}f}"
+            if cell is not None and cell.deviation is not None:
+                text += f" ± {cell.deviation:.{digits}f}"
+            if cell is not None and before is not None and _worse(cell, before, metric):
+                text += " ▼"
+            texts.append(text)
+        yield f"| {' | '.join([*place, told, *texts])} |"
+
+
+def _worse(cell: Cell, before: Cell, metric: str) -> bool:
+    """Beyond one standard deviation."""
+    loss = before.mean - cell.mean if _HIGHER[metric] else cell.mean - before.mean
+    return loss > (cell.deviation or 0.0) + 1e-9
+
+
+def page(rows: Sequence[tuple[Any, ...]]) -> str:
+    """All tables."""
+    results = Results(rows)
+    parts = [
+        "### Utility improvement against the generator with all of the budget",
+        *improvements(results, "utility_improvement"),
+        "",
+        "### The same against the table that was post-processed",
+        *improvements(results, "utility_improvement_same_file"),
+    ]
+    for metric in _KEPT:
+        parts += ["", f"### {_TITLES[metric]}", *quality(results, metric)]
+    return "\n".join(line + "\n" if line.startswith("###") else line for line in parts)
+
+
+_TITLES = {
+    "f1": "F1 of a logistic regression (higher is better)",
+    "js": "Jensen-Shannon distance of marginals, as synthcity (lower is better)",
+    "inverse_kl": "Inverse KL divergence of marginals, as synthcity (higher is better)",
+}
+
+
+def put_into(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write the tables between the two marks of a Markdown file.
+
+    Raises
+    ------
+    ValueError
+        If the file has no such marks.
+    """
+    text = path.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"{path}: expected {BEGIN} and, after it, {END}, each once.")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    path.write_text(f"{before}{BEGIN}\n\n{page(rows)}\n\n{END}{after}", encoding="utf-8")
