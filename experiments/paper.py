@@ -24,6 +24,7 @@ from pathlib import Path
 from experiments.published import DataError
 from experiments.suite.inputs import GENERATED, generated, given
 from experiments.suite.methods import METHODS
+from experiments.suite.misalignment import draw
 from experiments.suite.pages import put_into
 from experiments.suite.running import jobs, perform, tidy, write
 
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="Markdown file to put the tables into")
+    parser.add_argument("--figure", type=Path, help="SVG file for the paper's Figure 1")
     options = parser.parse_args()
     if options.quick:
         cases = list(given(options.data, options.only))
@@ -63,6 +65,8 @@ def main() -> None:
     write(rows, options.results / ("quick.csv" if options.quick else "paper.csv"))
     if options.page is not None:
         put_into(options.page, rows)
+    if options.figure is not None:
+        draw([c for c in cases if c.mechanism == "GEM"] or cases[:2], options.figure)
     if failed:
         sys.exit(f"{failed} jobs failed.")
 

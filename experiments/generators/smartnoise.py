@@ -1,4 +1,4 @@
-"""SmartNoise's AIM, MST, DPCTGAN and PATECTGAN through a process in an environment of their own."""
+"""AIM, MST, DPCTGAN, PATECTGAN and GEM through a process in an environment of their own."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ _GAN = (
     "frequencies{more} Bounds and categories are public ones."
 )
 PRIVACY: Mapping[str, str] = {
+    "GEM": (
+        "Zero-concentrated differential privacy for one row replaced, by OpenDP's discrete "
+        "Gaussian noise and noisy maximum on whole numbers. Bins and categories are public ones; "
+        "running time is not covered."
+    ),
     "MST": _COUNTS.format(factor="8/3"),
     "AIM": _COUNTS.format(factor="11/5"),
     "DPCTGAN": _GAN.format(
@@ -51,7 +56,7 @@ PRIVACY: Mapping[str, str] = {
 }
 """What each mechanism's epsilon is really worth."""
 
-BINNED = frozenset({"MST", "AIM"})
+BINNED = frozenset({"MST", "AIM", "GEM"})
 """Those that know tables of counts only: numbers are cut into bins for them."""
 
 

@@ -1,4 +1,4 @@
-"""SmartNoise's generators, run in an environment of their own: imports nothing of this project.
+"""Generators run in an environment of their own: of this project only GEM is imported.
 
     python -I experiments/generators/worker.py
 
@@ -190,7 +190,19 @@ def fit_patectgan(table, request):
     return made, {"delta": delta, "teachers": made.num_teachers}
 
 
+def fit_gem(table, request):
+    """Liu, Vietri and Wu's generator network: this project's own."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # -I leaves the project out
+    from experiments.generators import gem
+
+    settings = gem.Settings(**request["settings"])
+    levels = list(request["levels"].values())
+    made = gem.fit(table.to_numpy(), levels, epsilon=request["epsilon"], settings=settings)
+    return made, dict(made.record)
+
+
 FITS = {
+    "GEM": fit_gem,
     "MST": fit_mst,
     "AIM": fit_aim,
     "DPCTGAN": fit_dpctgan,
@@ -237,7 +249,7 @@ def serve(requests, answer):
             if request["do"] == "fit":
                 table = pd.read_parquet(request["table"])
                 names = list(table.columns)
-                if request["mechanism"].endswith("GAN"):
+                if request["mechanism"].endswith(("GAN", "GEM")):
                     import torch
 
                     torch.set_num_threads(1)

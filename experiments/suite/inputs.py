@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.datasets import UCI, DataSet
-from experiments.published import DATA, Split
+from experiments.datasets import HOME_CREDIT, UCI
+from experiments.published import DATA, Source, Split
 from retilt.schema.formats import Declared
 
 MECHANISMS = ("AIM", "MST", "DPCTGAN", "PATECTGAN")
+SOURCES: tuple[tuple[Source, tuple[str, ...]], ...] = (
+    *((data_set, MECHANISMS) for data_set in UCI),
+    (HOME_CREDIT, ("GEM",)),
+)
+"""Data sets with the mechanisms that the paper's tables have for them."""
+
 EPSILONS = (2, 4)
 """Budgets in total; post-processing has 1 of it."""
 
@@ -38,7 +44,7 @@ class Case:
         The real rows.
     """
 
-    data_set: DataSet
+    data_set: Source
     mechanism: str
     epsilon: int
     part: Path
@@ -76,7 +82,7 @@ class Case:
     def digest(self) -> str:
         """Of everything that is read: the same for the same inputs."""
         files = [self.part] if self.whole is None else [self.part, self.whole]
-        found = hashlib.sha256(self.data_set.sha256.encode())
+        found = hashlib.sha256(f"{self.data_set.name} {self.split.stand_in}".encode())
         for path in files:
             found.update(hashlib.sha256(path.read_bytes()).digest())
         return found.hexdigest()[:16]
@@ -91,9 +97,9 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def generated(folder: Path, data: Path | None, names: Sequence[str]) -> Iterator[Case]:
     """The cases whose two tables lie in ``folder``, as ``experiments.generate`` writes them."""
-    for data_set in _chosen(names):
+    for data_set, mechanisms in _chosen(names):
         split = None
-        for mechanism in MECHANISMS:
+        for mechanism in mechanisms:
             for epsilon in EPSILONS:
                 part, whole = (
                     folder / data_set.name / f"{mechanism}-eps{e}.parquet"
@@ -106,9 +112,9 @@ def generated(folder: Path, data: Path | None, names: Sequence[str]) -> Iterator
 
 def given(data: Path | None, names: Sequence[str]) -> Iterator[Case]:
     """The cases of the synthetic files beside the real data, which lack the tables at epsilon."""
-    for data_set in _chosen(names):
+    for data_set in UCI:
         split = None
-        for mechanism in MECHANISMS:
+        for mechanism in MECHANISMS if not names or data_set.name in names else ():
             for epsilon in EPSILONS:
                 name = f"{mechanism.lower()}-eps{epsilon - 1}-seed0.csv.gz"
                 part = (data or DATA) / data_set.folder / "synthetic" / name
@@ -117,5 +123,5 @@ def given(data: Path | None, names: Sequence[str]) -> Iterator[Case]:
                     yield Case(data_set, mechanism, epsilon, part, None, split)
 
 
-def _chosen(names: Sequence[str]) -> list[DataSet]:
-    return [d for d in UCI if not names or d.name in names]
+def _chosen(names: Sequence[str]) -> Iterator[tuple[Source, tuple[str, ...]]]:
+    return ((s, m) for s, m in SOURCES if not names or s.name in names)
