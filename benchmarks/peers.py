@@ -36,7 +36,7 @@ The problems
     which is where methods without second derivatives are at their best.
 ``margins-55``
     The 272 cells of the one-way tables of 55 categorical columns; the answers are the tables of
-    a tilted copy. ``retilt`` to a gap of 1e-18, since the rakers meet the tables to the last
+    a tilted copy. ``retilt`` to a gap of 1e-22, since the rakers meet the tables to the last
     digits, against ``scipy-lbfgsb`` on a sparse matrix, the raking of
     ``weightipy`` and ``rimpy`` with their own rules to stop, and ``mbi``'s
     ReweightedDatasetEstimator with 1,000 steps of Adam at 0.1, which minimises squared errors of

@@ -25,7 +25,7 @@ from retilt.tilting.denoise import Denoiser, denoise
 from retilt.tilting.paper import Paper, fit_paper
 from retilt.tilting.solvers.compositional_sgd import Algorithm
 
-_GAP, _TABLES_GAP = 1e-9, 1e-18
+_GAP, _TABLES_GAP = 1e-9, 1e-22
 """Nats to which our own solver goes, for moments and for tables, which rakers meet to the digit."""
 
 _TIMES = 50
@@ -70,7 +70,7 @@ Solver: TypeAlias = Callable[[Case], Prepared]
 
 
 def retilt(case: Case) -> Prepared:
-    """One fit at trade-off 0, to a gap of 1e-9 nats, or 1e-18 for tables."""
+    """One fit at trade-off 0, to a gap of 1e-9 nats, or 1e-22 for tables."""
     gap = _GAP if case.categories is None else _TABLES_GAP
 
     def solve() -> Outcome:

@@ -13,7 +13,7 @@ from retilt.measures.grouped import GroupedBlock
 from retilt.measures.nested import Nested
 from retilt.measures.partitions import Partition
 from retilt.privacy.plan import Plan
-from retilt.tilting.reduction import MAX_DENSE
+from retilt.tilting.solvers.choice import MOST_WITH_HESSIAN
 from retilt.tilting.solvers.preconditioner import MAX_DRAWN
 
 _MIB = 2**20
@@ -64,7 +64,7 @@ def costs_of(plan: Plan, *, synthetic_rows: int) -> Costs:
         peak_mib=5 + (40 + 8 * features) * plan.rows / _MIB,
     )
     # The matrix of a Newton step and its factors, or the one over drawn rows.
-    dense = 16 * fitted**2 if fitted <= MAX_DENSE else 12 * min(fitted, MAX_DRAWN) ** 2
+    dense = 16 * fitted**2 if fitted <= MOST_WITH_HESSIAN else 12 * min(fitted, MAX_DRAWN) ** 2
     by_row = 8e-7 + 8e-8 * sum(touched) + 6e-8 * groups
     fit = Cost(
         cpu_seconds=0.12 + by_row * synthetic_rows + 1e-3 * fitted,

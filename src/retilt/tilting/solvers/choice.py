@@ -1,4 +1,4 @@
-"""Which solver follows a path: with the Hessian up to some thousand queries, without it beyond."""
+"""Which solver follows a path: with the Hessian up to a thousand queries, without it beyond."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from retilt.tilting.solvers import Verdict, drive
 from retilt.tilting.solvers.newton import Newton, State, effective_parameters, with_hessian
 from retilt.tilting.solvers.newton_cg import NewtonCG, estimated_parameters, hessian_times
 from retilt.tilting.solvers.preconditioner import Keeper
+
+MOST_WITH_HESSIAN = 1000
+"""Queries up to which a path has Hessians. Of more moments it is faster without, of cells as fast;
+answers that are to be met exactly are, up to ``MAX_DENSE``, since nothing but the Hessian tells
+contradictions among them from slow progress."""
 
 WIDE_GAP = 1e-16
 """Nats, the smallest gap that is asked of the solver without a Hessian."""
@@ -93,7 +98,7 @@ class Wide:
 
 def method_for(reduced: Reduced) -> Method:
     """The method for a problem of this size."""
-    return Dense() if reduced.answers.size <= MAX_DENSE else Wide()
+    return Dense() if reduced.answers.size <= MOST_WITH_HESSIAN else Wide()
 
 
 def method_without_noise(reduced: Reduced) -> Method:
