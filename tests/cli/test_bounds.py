@@ -12,7 +12,7 @@ import pytest
 from retilt.cli import main
 
 MEASURES = ["--correlate", 'age,"hours, weekly",income', "--marginal", "sex"]
-BOUNDS = ["--max-weight", "1.4", "--min-weight", "0.6"]
+BOUNDS = ["--min-weight", "0.8", "--max-weight", "1.25"]
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_files_of_weights_keep_the_bounds(run: list[str], name: str, tmp_path: P
     outputs = ["--weights", name, "--answers", "a.json", "-o", "post.csv", "--tilt", "t.json"]
     main([*run, *BOUNDS, *outputs])
     least, most = least_and_most(tmp_path / name)
-    assert 0.6 <= least < 0.601
-    assert 1.399 < most <= 1.4
+    assert 0.8 <= least < 0.801
+    assert 1.249 < most <= 1.25
     # The same by the steps, and from the tilt.
     fit = ["fit", run[2], "a.json", *BOUNDS, "--seed", "0", "--quiet"]
     main([*fit, "--weights", f"2{name}", "-o", "2.csv"])
@@ -46,14 +46,14 @@ def test_files_of_weights_keep_the_bounds(run: list[str], name: str, tmp_path: P
     post = (tmp_path / "post.csv").read_bytes()
     assert (tmp_path / "2.csv").read_bytes() == (tmp_path / "3.csv").read_bytes() == post
     bounds = json.loads((tmp_path / "t.json").read_text("utf-8"))["bounds"]
-    assert bounds == {"min_weight": 0.6, "max_weight": 1.4}
+    assert bounds == {"min_weight": 0.8, "max_weight": 1.25}
 
 
 def test_without_bounds_the_weights_go_farther(run: list[str], tmp_path: Path) -> None:
     assert main([*run, "--weights", "w.csv"]) == 0
     least, most = least_and_most(tmp_path / "w.csv")
-    assert least < 0.6
-    assert most > 1.4
+    assert least < 0.8
+    assert most > 1.25
 
 
 @pytest.mark.parametrize(
