@@ -537,12 +537,12 @@ class QuantileBlock(Nested):
         self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Bins without a row whose measured share is over three standard errors above zero."""
-        answers, errors = answers[: self.size], errors[: self.size]
-        missed = np.flatnonzero((self.counts(arrays) == 0) & (answers > 3 * errors))
+        own, errors = answers[: self.size], errors[: self.size]
+        missed = np.flatnonzero((self.counts(arrays) == 0) & (own > 3 * errors))
         return [
-            f"{self._nearest(answers, k)}: measured {answers[k]:.3g} ± {errors[k]:.2g} of all "
+            f"{self._nearest(answers, k)}: measured {own[k]:.3g} ± {errors[k]:.2g} of all "
             f"rows in the bin {self.cells[k]}, but no synthetic row lies in it."
-            for k in worst(missed, answers)
+            for k in worst(missed, own)
         ]
 
     def _nearest(self, answers: FloatArray, k: int) -> str:

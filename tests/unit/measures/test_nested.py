@@ -319,6 +319,18 @@ def test_too_many_bins_for_a_tree_are_refused() -> None:
         Quantiles("x", edges=edges, branching=2).bind(terms)
 
 
+def test_empty_bins_of_a_tree_are_told() -> None:
+    edges = {"x": tuple(float(t) for t in range(10, 90, 5))}
+    block = Quantiles("x", edges=edges, branching=4).bind(Terms(SCHEMA))
+    shares = np.full(block.size, 1 / block.size)
+    answers = block.summed(shares)
+    cells = {"x": pa.chunked_array([pa.array([12, 13, 52])])}
+    arrays = [f.encode(cells.__getitem__, 3) for f in block.features]
+    told = block.shortfalls(arrays, answers, np.full(block.asked, 1e-3))
+    assert told
+    assert all("quantile(x, " in text and "no synthetic row lies in it" in text for text in told)
+
+
 def test_a_branching_of_all_bins_is_none() -> None:
     block = block_of(4, 4)
     assert block.depth == 1
