@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +22,6 @@ from experiments.generators.protocol import Generator, GeneratorError
 from experiments.generators.smartnoise import ENVIRONMENT, WORKER, SmartNoise
 from experiments.published import Split
 from loading import load
-from numpy.typing import NDArray
 
 from experiments import generate
 
@@ -267,32 +267,52 @@ def test_a_word_that_names_no_run_is_refused(
 # --- the real mechanisms -------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(smartnoise.PRIVACY))
-def test_a_cycle_of_columns_is_drawn_as_it_was_fitted(name: str) -> None:
-    """Four columns, the last near two that are near the first: mbi's own draws miss that."""
+@pytest.fixture
+def installed() -> Path:
+    """The generators' own environment, which is not made for the tests."""
     environment = Path(os.environ.get("EXPERIMENTS_ENV", ENVIRONMENT))
     if not environment.is_dir():
         pytest.skip("needs the generators' environment: make experiments-env")
+    return environment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(smartnoise.PRIVACY))
+def test_every_mechanism_fits_and_draws(name: str, installed: Path) -> None:
     rng = np.random.default_rng(0)
-
-    def near(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(rng.random(2_000) < 0.7, codes, rng.integers(0, 3, 2_000))
-
     first = rng.integers(0, 3, 2_000)
-    second, third = near(first), near(first)
-    fourth = np.where(rng.random(2_000) < 0.5, second, third)
+    second = np.where(rng.random(2_000) < 0.7, first, rng.integers(0, 3, 2_000))
     values = np.array(["x", "y", "z"])
-    codes = {"a": first, "b": second, "c": third, "d": fourth}
-    table = pd.DataFrame({name: values[column] for name, column in codes.items()})
-    said = Description({n: Listed(("x", "y", "z")) for n in table.columns})
+    table = pd.DataFrame(
+        {"first": values[first], "second": values[second], "size": rng.uniform(0, 9, 2_000)}
+    )
+    xyz = Listed(("x", "y", "z"))
+    size = Number(0, 9, (0.0, 3.0, 6.0, 9.0), integer=False)
+    said = Description({"first": xyz, "second": xyz, "size": size})
     settings = {"AIM": {"rounds": 30, "max_model_size": 4}, "DPCTGAN": {"epochs": 2}}.get(name, {})
-    generator = SmartNoise(name=name, settings=settings, environment=environment)
-    with closing(generator.fit(table, said, epsilon=20.0)) as fitted:
+    generator = SmartNoise(name=name, settings=settings, environment=installed)
+    # PATECTGAN learns until its budget is gone: minutes, were it as large.
+    epsilon = 20.0 if name in smartnoise.BINNED else 1.0
+    with closing(generator.fit(table, said, epsilon=epsilon)) as fitted:
         found = fitted.sample(20_000)
-    assert found.shape == (20_000, 4)
-    assert set(found.to_numpy().ravel()) <= set("xyz")
-    if name == "AIM":
-        for one, other in ("ab", "ac", "bd", "cd"):
-            shares = [t.groupby([one, other]).size() / len(t) for t in (table, found)]
-            assert shares[0].sub(shares[1], fill_value=0).abs().sum() / 2 < 0.03, (one, other)
+    assert found.shape == (20_000, 3)
+    assert set(found["first"]) | set(found["second"]) <= set("xyz")
+    assert found["size"].between(0, 9).all()
+    if name in ("AIM", "MST"):
+        shares = [t.groupby(["first", "second"]).size() / len(t) for t in (table, found)]
+        assert shares[0].sub(shares[1], fill_value=0).abs().sum() / 2 < 0.03
+
+
+@pytest.mark.slow
+def test_rows_follow_a_model_whose_graph_has_a_cycle(installed: Path) -> None:
+    """Those that mbi draws do not: once they do, the worker may call it."""
+    done = subprocess.run(
+        [str(installed / "bin" / "python"), "-I", str(STUB.with_name("cycle.py")), str(WORKER)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    distances = json.loads(done.stdout)
+    assert distances["worker"] < 0.02
+    assert distances["sample"] > 0.04
+    assert distances["round"] > 0.08
