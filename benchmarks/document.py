@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.marks import put_between
 from benchmarks.measuring import Row
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -84,12 +85,7 @@ def put_into(path: Path, measured: Sequence[Row]) -> None:
     ValueError
         If the file has no such marks.
     """
-    text = path.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path}: expected {BEGIN} and, after it, {END}, each once.")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    middle = f"{BEGIN}\n\n{as_markdown(measured)}\n\n{END}"
-    path.write_text(f"{before}{middle}{after}", encoding="utf-8")
+    put_between(path, BEGIN, END, as_markdown(measured))
 
 
 def _machine() -> str:

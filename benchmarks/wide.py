@@ -24,6 +24,7 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -126,13 +127,7 @@ class Dual:
 
     def _moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(K,) means of the queries and of their squares."""
-        other = Products(
-            self.design.values**2,
-            self.design.left,
-            self.design.right,
-            self.design.offset,
-            self.design.factor,
-        )
+        other = replace(self.design, values=self.design.values**2)
         return design_means(self.design, weights), design_means(other, weights)
 
     def value(self, multipliers: FloatArray) -> tuple[float, FloatArray]:

@@ -16,7 +16,8 @@ from unittest.mock import patch
 import numpy as np
 
 import retilt as rt
-from experiments.uci import DATA, TARGETS, load_synthetic
+from experiments.published import DATA
+from experiments.uci import TARGETS, load_synthetic
 from retilt.clipping import Clipping
 from retilt.schema.formats import load_declared
 

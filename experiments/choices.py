@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import retilt as rt
-from experiments.uci import DATA, TARGETS, load_real, load_synthetic
+from experiments.published import DATA
+from experiments.uci import TARGETS, load_real, load_synthetic
 from retilt.engines.local import open_table
 from retilt.measures.base import FloatArray
 from retilt.resample import likeness_order, sample_rows

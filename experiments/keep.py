@@ -10,14 +10,13 @@ out: its table is not openly licensed.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from experiments.datasets import UCI
-from experiments.generate import is_done
+from experiments.generate import is_done, sha256
 from experiments.suite.inputs import GENERATED
 
 
@@ -30,7 +29,7 @@ def keep(table: Path, to: Path) -> int:
     told |= {
         "rows": rows.num_rows,
         "drawn": told["rows"],
-        "sha256": hashlib.sha256(to.read_bytes()).hexdigest(),
+        "sha256": sha256(to),
     }
     to.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
     return to.stat().st_size

@@ -30,7 +30,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import retilt as rt
-from experiments.uci import DATA, load_real, load_synthetic
+from experiments.published import DATA
+from experiments.uci import load_real, load_synthetic
 from retilt.measures.distributions import CdfBlock
 from retilt.measures.moments import MomentsBlock
 from retilt.measures.second_moments import natural_bounds

@@ -24,7 +24,8 @@ import numpy as np
 import pandas as pd
 
 import retilt as rt
-from experiments.uci import DATA, TARGETS, Case, marginal_distance
+from experiments.published import DATA
+from experiments.uci import TARGETS, Case, marginal_distance
 
 FILES = (
     "adult/synthetic/mst-eps1-seed0",

@@ -22,7 +22,8 @@ import pandas as pd
 import pyarrow as pa
 
 import retilt as rt
-from experiments.uci import DATA, TARGETS, load_real, load_synthetic
+from experiments.published import DATA
+from experiments.uci import TARGETS, load_real, load_synthetic
 from retilt.engines.local import open_table
 from retilt.measures.base import FloatArray
 from retilt.measures.workload import Workload

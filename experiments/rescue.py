@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 import retilt as rt
-from experiments.uci import DATA, Case, load_split, marginal_distance
+from experiments.published import DATA
+from experiments.uci import Case, load_split, marginal_distance
 
 FILES = (
     "dpctgan-eps1-seed0",

@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 
 import retilt as rt
-from experiments.uci import DATA, load_real, load_synthetic
+from experiments.published import DATA
+from experiments.uci import load_real, load_synthetic
 from retilt.candidates import means_of
 from retilt.engines.local import open_table
 from retilt.measures.base import Design, FloatArray, Indicators

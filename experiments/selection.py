@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 import retilt as rt
 from experiments.measurement import TEN
-from experiments.uci import DATA, load_real, load_synthetic
+from experiments.published import DATA
+from experiments.uci import load_real, load_synthetic
 from retilt.engines.local import open_table
 from retilt.schema.formats import load_declared
 from retilt.tables import encode

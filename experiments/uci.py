@@ -28,7 +28,7 @@ import pandas as pd
 
 import retilt as rt
 from experiments.datasets import ADULT, MUSHROOM, SHOPPER
-from experiments.datasets import DATA as DATA  # other experiments take it from here
+from experiments.published import DATA
 from retilt.engines.local import open_table
 from retilt.schema.columns import Boolean, Categorical, Column, Numeric, Schema
 from retilt.schema.formats import Declared, load_declared, resolve

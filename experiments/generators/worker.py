@@ -90,28 +90,28 @@ def _all_codes(levels):
     return pd.DataFrame({n: rows % count if count else 0.0 * rows for n, count in levels.items()})
 
 
-def fit_mst(table, request):
-    """McKenna's maximum spanning tree."""
-    from snsynth.mst import MSTSynthesizer
-
+def _fit_counts(make, table, request):
+    """A mechanism that measures tables of counts, drawn from as it was fitted."""
     delta = 1 / len(table) ** 2
-    made = MSTSynthesizer(epsilon=request["epsilon"], delta=delta, **request["settings"])
+    made = make(epsilon=request["epsilon"], delta=delta, **request["settings"])
     made.fit(table, transformer=_cube(request["levels"]))
     pairs = [sorted(c) for c in made.synthesizer.cliques if len(c) == 2]
     made.synthesizer = Drawn(made.synthesizer)
     return made, {"delta": delta, "pairs": len(pairs)}
+
+
+def fit_mst(table, request):
+    """McKenna's maximum spanning tree."""
+    from snsynth.mst import MSTSynthesizer
+
+    return _fit_counts(MSTSynthesizer, table, request)
 
 
 def fit_aim(table, request):
     """McKenna's adaptive and iterative mechanism."""
     from snsynth.aim import AIMSynthesizer
 
-    delta = 1 / len(table) ** 2
-    made = AIMSynthesizer(epsilon=request["epsilon"], delta=delta, **request["settings"])
-    made.fit(table, transformer=_cube(request["levels"]))
-    pairs = [sorted(c) for c in made.synthesizer.cliques if len(c) == 2]
-    made.synthesizer = Drawn(made.synthesizer)
-    return made, {"delta": delta, "pairs": len(pairs)}
+    return _fit_counts(AIMSynthesizer, table, request)
 
 
 # ----------------------------------------------------------------------------------------- GANs

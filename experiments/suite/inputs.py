@@ -12,6 +12,7 @@ import pandas as pd
 
 from experiments.datasets import HOME_CREDIT, UCI
 from experiments.published import DATA, Source, Split
+from experiments.uci import load_synthetic
 from retilt.schema.formats import Declared
 
 MECHANISMS = ("AIM", "MST", "DPCTGAN", "PATECTGAN")
@@ -92,7 +93,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """A generator's output; in CSV text stays text, as in the real tables."""
     if path.suffix == ".parquet":
         return pd.read_parquet(path)
-    return pd.read_csv(path, keep_default_na=False, dtype={"Weekend": str, "Revenue": str})
+    return load_synthetic(path)
 
 
 def generated(folder: Path, data: Path | None, names: Sequence[str]) -> Iterator[Case]:

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from benchmarks.marks import put_between
+
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 PRINTED = Path(__file__).with_name("printed.csv")
@@ -154,8 +156,4 @@ def put_into(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
     ValueError
         If the file has no such marks.
     """
-    text = path.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path}: expected {BEGIN} and, after it, {END}, each once.")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{page(rows)}\n\n{END}{after}", encoding="utf-8")
+    put_between(path, BEGIN, END, page(rows))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.generate import say
 from experiments.suite.inputs import Case
 from experiments.suite.methods import FIXED, METHODS, Outcome, applies, features
 from experiments.suite.scoring import Scores, score
@@ -74,7 +74,7 @@ def perform(wanted: Sequence[Job], kept: Path) -> tuple[list[tuple[Job, dict[str
     kept.mkdir(parents=True, exist_ok=True)
     done, failed = [], 0
     left = sum(not (kept / f"{job.key}.json").exists() for job in wanted)
-    _say(f"{len(wanted)} jobs, {len(wanted) - left} done already, {left} to do")
+    say(f"{len(wanted)} jobs, {len(wanted) - left} done already, {left} to do")
     for job in wanted:
         path = kept / f"{job.key}.json"
         if not path.exists():
@@ -83,12 +83,12 @@ def perform(wanted: Sequence[Job], kept: Path) -> tuple[list[tuple[Job, dict[str
                 found = job.run()
             except Exception as error:  # one cell must not cost the others
                 failed += 1
-                _say(f"{job.name} failed: {type(error).__name__}: {error}")
+                say(f"{job.name} failed: {type(error).__name__}: {error}")
                 continue
             part = path.with_suffix(".part")
             part.write_text(json.dumps({"job": job.name, "results": found}))
             part.replace(path)
-            _say(f"{job.name}: {time.monotonic() - began:.1f} s")
+            say(f"{job.name}: {time.monotonic() - began:.1f} s")
         done.append((job, json.loads(path.read_text())["results"]))
     return done, failed
 
@@ -132,7 +132,3 @@ def write(rows: Sequence[tuple[Any, ...]], path: Path) -> None:
         writer.writerow(HEADS)
         writer.writerows((*r[:-1], f"{r[-1]:.6g}") for r in rows)
     part.replace(path)
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

@@ -24,6 +24,7 @@ from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, require_columns
 from retilt.tilting.bounds import Bounds
 from retilt.tilting.designs import design_means, ranges, selected_parts
+from retilt.tilting.floors import ess_of
 from retilt.tilting.problem import Covariance, Problem, normalised
 from retilt.tilting.solution import Solution
 
@@ -132,7 +133,7 @@ class _Kept:
         weights = normalised(base)
         designs = guards.queries.designs(encoded)
         means = means_of(designs, weights)
-        deviations = guards.deviations(means, float(1 / np.sum(weights**2)))
+        deviations = guards.deviations(means, ess_of(weights))
         return cls(selected_parts(designs, held), means[held], deviations[held] ** 2, encoded)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray, Norm
 from retilt.tilting.denoise import Denoiser, denoise
+from retilt.tilting.floors import ess_of
 from retilt.tilting.fold import Fold, Rows
 from retilt.tilting.problem import Problem
 from retilt.tilting.reduction import MAX_DENSE, Reduced, check_size, reduce
@@ -231,7 +232,7 @@ def _solution(
         eta=0.0,
         multipliers=multipliers,
         weights=weights,
-        ess=float(1 / np.sum(weights**2)),
+        ess=ess_of(weights),
         before=problem.means(problem.base),
         after=problem.means(weights),
         insistent=closest.copy(),

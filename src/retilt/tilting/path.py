@@ -334,7 +334,7 @@ def _solution(
         eta=chosen.eta,
         multipliers=reduced.lift(final.state.multipliers, chosen.eta),
         weights=weights,
-        ess=float(1 / np.sum(weights**2)),
+        ess=ess_of(weights),
         before=full.judge.before.copy(),
         after=problem.means(weights),
         insistent=insistent.copy(),

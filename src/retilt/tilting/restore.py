@@ -9,6 +9,7 @@ import numpy as np
 from retilt.measures.base import FloatArray
 from retilt.tilting.anchor import without
 from retilt.tilting.bounded import rows_of
+from retilt.tilting.floors import ess_of
 from retilt.tilting.parts import Mask
 from retilt.tilting.problem import Problem
 from retilt.tilting.solution import PathPoint, Solution, Status
@@ -49,7 +50,7 @@ def restore(
         eta=eta,
         multipliers=multipliers.copy(),
         weights=weights,
-        ess=float(1 / np.sum(weights**2)),
+        ess=ess_of(weights),
         before=problem.means(problem.base),
         after=problem.means(weights),
         insistent=insistent.copy(),

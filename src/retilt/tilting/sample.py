@@ -34,7 +34,7 @@ def sampled(problem: Problem, whole: Rows) -> Rows:
     second value on a few rows only (a rare cell), and the uniform sample has none of them, they
     are all added, with their own base weights; the others share what is left of the whole.
     """
-    size = max(SAMPLE_ROWS, _ROWS_EACH * int(np.count_nonzero(whole.varying)))
+    size = _size(whole)
     if whole.merged.size <= 2 * size:
         return whole
     generator = np.random.default_rng(_SEED)
@@ -48,6 +48,11 @@ def sampled(problem: Problem, whole: Rows) -> Rows:
     return second if np.array_equal(second.varying, whole.varying) else whole
 
 
+def _size(whole: Rows) -> int:
+    """How many rows a sample has."""
+    return max(SAMPLE_ROWS, _ROWS_EACH * int(np.count_nonzero(whole.varying)))
+
+
 def leveraged(problem: Problem, whole: Rows) -> Rows:
     """The rows to look for a start on: all, if they are few, or a fixed sample.
 
@@ -57,7 +62,7 @@ def leveraged(problem: Problem, whole: Rows) -> Rows:
     moments, and weighted accordingly. Without products it is the sample of :func:`sampled`.
     """
     products = [d.values for d in problem.designs if isinstance(d, Products)]
-    size = max(SAMPLE_ROWS, _ROWS_EACH * int(np.count_nonzero(whole.varying)))
+    size = _size(whole)
     if not products or whole.merged.size <= 2 * size:
         return sampled(problem, whole)
     base = problem.base
