@@ -789,7 +789,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="TABLE",
-            help="Real rows that SYNTHETIC was not made from (needs retilt[evaluation]).",
+            help="Real rows that SYNTHETIC was not made from (needs retilt\\[evaluation]).",
         ),
     ] = None,
     positive: Annotated[
@@ -802,7 +802,8 @@ def evaluate(
         bool,
         typer.Option(
             "--detection",
-            help="Train classifiers that tell the tables from PRIVATE (needs retilt[evaluation]).",
+            help="Train classifiers that tell the tables from PRIVATE (needs "
+            "retilt\\[evaluation]).",
         ),
     ] = False,
     schema: SCHEMA = None,

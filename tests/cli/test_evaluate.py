@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -112,3 +113,9 @@ def test_private_values_never_show_in_errors(
         assert "SECRET" not in "".join(capsys.readouterr())
     code, _, err = run("--target", "income", "--test", str(secret))
     assert (code, "SECRET" in err) == (0, False)
+
+
+def test_help_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        main(["evaluate", "--help"])
+    assert capsys.readouterr().out.count("retilt[evaluation]") == 2

@@ -209,6 +209,8 @@ def test_the_papers_method_has_none() -> None:
         ({"max_weight": 1}, r"max_weight: got 1, expected a number from 1\.000001"),
         ({"max_weight": float("nan")}, "max_weight: got nan"),
         ({"max_weight": "3"}, "max_weight: got '3'"),
+        ({"max_weight": 10**400}, r"max_weight: got .* expected a number from 1\.000001 to 1e60"),
+        ({"min_weight": 10**5000}, "min_weight: got .* expected a number from 0 to 0.999999"),
         ({"min_weight": -1}, "min_weight: got -1, expected a number from 0 to 0.999999"),
         ({"min_weight": 3, "max_weight": 2}, "min_weight: got 3"),
         ({"method": "paper", "max_weight": 3}, "the paper's method has no bounds"),

@@ -114,6 +114,9 @@ def test_the_rarer_value_is_one_or_the_one_that_is_named() -> None:
     assert flags is not None
     assert flags.positive is True
     assert evaluate(target="flag", positive=False).to_dict()["f1"]["positive"] is False
+    for value in (np.bool_(False), REAL["flag"].unique()[0]):
+        told = evaluate(target="flag", positive=value).to_dict()
+        assert json.loads(json.dumps(told))["f1"]["positive"] is bool(value)
     even = [t.assign(bought=[0, 1] * (len(t) // 2)) for t in (REAL, SYNTHETIC, POST, TEST)]
     tied = evaluate(*even[:3], test=even[3]).prediction
     assert tied is not None

@@ -39,7 +39,9 @@ class Target:
         return np.where(np.isnan(values), np.nan, values == self.code)
 
 
-def choose_target(sides: Sides, name: str, positive: str | float | bool | None) -> Target:
+def choose_target(
+    sides: Sides, name: str, positive: str | float | bool | np.generic | None
+) -> Target:
     """Decide which value of the target is 1.
 
     Parameters
@@ -64,13 +66,15 @@ def choose_target(sides: Sides, name: str, positive: str | float | bool | None) 
     real = _values(sides, sides.real, name)
     found, counts = np.unique(real[~np.isnan(real)], return_counts=True)
     if positive is not None:
-        code = _code(sides, name, positive)
+        # A value as it comes from a frame; JSON has none of NumPy's.
+        named = positive.item() if isinstance(positive, np.generic) else positive
+        code = _code(sides, name, named)
         if code not in found:
             raise InputError(
                 f"positive: got {short(positive)}, which no row of the private table has in column "
                 f"{name!r}."
             )
-        return Target(name, positive, code)
+        return Target(name, named, code)
     if len(found) != 2:
         raise InputError(
             f"target: the private table does not have two different values in column {name!r}. "

@@ -9,11 +9,13 @@ and rows with equal queries have equal factors, so that they can still be merged
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import short
 from retilt.exceptions import InputError, InternalError
 from retilt.measures.base import FloatArray
 
@@ -69,11 +71,11 @@ class Bounds:
         lower = 0.0 if min_weight is None else _number("min_weight", min_weight, _LOWER)
         upper = np.inf if max_weight is None else _number("max_weight", max_weight, _UPPER)
         if not 0 <= lower <= 1 - LEAST_ROOM:
-            raise InputError(f"min_weight: got {min_weight!r}, expected {_LOWER}.")
+            raise InputError(f"min_weight: got {short(min_weight)}, expected {_LOWER}.")
         if not (upper == np.inf and max_weight is None) and not (
             1 + LEAST_ROOM <= upper <= _LARGEST_CAP
         ):
-            raise InputError(f"max_weight: got {max_weight!r}, expected {_UPPER}.")
+            raise InputError(f"max_weight: got {short(max_weight)}, expected {_UPPER}.")
         return cls(lower, upper)
 
     def inside(self) -> tuple[FloatArray | float, FloatArray | float]:
@@ -162,5 +164,8 @@ _UPPER = "a number from 1.000001 to 1e60 (times a row's base weight), or None"
 
 def _number(name: str, value: object, allowed: str) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
-        raise InputError(f"{name}: got {value!r}, expected {allowed}.")
-    return float(value)
+        raise InputError(f"{name}: got {short(value)}, expected {allowed}.")
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
