@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 from retilt.engines.base import Table
 from retilt.exceptions import InputError
-from retilt.measures.base import Design, Feature, FloatArray, IntArray
+from retilt.measures.base import Design, EncodedArray, Feature, FloatArray
 from retilt.measures.guards import Guards
 from retilt.measures.queries import designs_of
 from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Asked, Targets
-from retilt.tables import check_table, encode, require_columns
+from retilt.tables import check_table, encode, outside_notes, require_columns
 from retilt.tilting.bounds import Bounds
 from retilt.tilting.designs import design_means, ranges, selected_parts
 from retilt.tilting.floors import ess_of
 from retilt.tilting.problem import Covariance, Problem, normalised
 from retilt.tilting.solution import Solution
+
+_LEAST_ERROR = 1e-9
+"""Standard errors below, in units of a query's span over the rows, count as 0."""
 
 
 def targets_of(answers: Answers | Published, table: Table) -> Targets:
@@ -34,7 +37,7 @@ def targets_of(answers: Answers | Published, table: Table) -> Targets:
     return answers.completed(table) if isinstance(answers, Published) else answers
 
 
-def encode_candidates(table: Table, asked: Asked) -> dict[Feature, IntArray]:
+def encode_candidates(table: Table, asked: Asked) -> dict[Feature, EncodedArray]:
     """The columns asked for of a synthetic table, or a refusal of one that can't have them."""
     check_table(table, asked.schema, "the synthetic table")
     if table.rows == 0:
@@ -82,24 +85,25 @@ class Candidates:
         base = base_of(table, base_weights)
         normalised(base)  # refuses what can't be weights
         designs = answers.queries.designs(encoded)
-        found = tuple(_shortfalls(answers, encoded, base > 0))
+        found = (*_clamped(answers, table), *_shortfalls(answers, encoded, base > 0))
         first = own_part(base, own)
         kept = _Kept.none() if guards is None else _Kept.of(table, guards, answers, first)
         fingerprint = _fingerprint({**encoded, **kept.encoded}, base)
         del encoded  # a table as large as the designs
         none = np.zeros(len(kept.answers), dtype=np.bool_)
-        shared = answers.common_noise
+        exact = _exact(answers, designs)
+        shared = np.where(exact[:, None], 0.0, answers.common_noise)
         problem = Problem(
             designs=(*designs, *kept.designs),
             answers=np.concatenate([answers.means, kept.answers]),
             # An exact answer's variance says nothing, but has to be a number.
             covariance=Covariance(
-                np.concatenate([np.where(answers.exact, 1.0, answers.variances), kept.variances]),
+                np.concatenate([np.where(exact, 1.0, answers.variances), kept.variances]),
                 np.concatenate([shared, np.zeros((len(none), shared.shape[1]))]),
             ),
             base=base,
-            measured=np.concatenate([~answers.exact, none]),
-            exact=np.concatenate([answers.exact, none]),
+            measured=np.concatenate([~exact, none]),
+            exact=np.concatenate([exact, none]),
             looseness=looseness,
             bounds=bounds,
         )
@@ -120,7 +124,7 @@ class _Kept:
     designs: tuple[Design, ...]
     answers: FloatArray
     variances: FloatArray
-    encoded: Mapping[Feature, IntArray]
+    encoded: Mapping[Feature, EncodedArray]
 
     @classmethod
     def none(cls) -> _Kept:
@@ -142,14 +146,14 @@ def own_part(base: FloatArray, own: int | None) -> FloatArray:
     return base if own is None else np.where(np.arange(len(base)) < own, base, 0.0)
 
 
-def encode_guards(table: Table, guards: Guards) -> dict[Feature, IntArray]:
+def encode_guards(table: Table, guards: Guards) -> dict[Feature, EncodedArray]:
     """The columns of guards, or a refusal of a table that can't have them."""
     check_table(table, guards.schema, "the synthetic table")
     return encode(table, guards.queries.features)
 
 
 def plan_designs(
-    plan: Plan, encoded: Mapping[Feature, IntArray], table: Table
+    plan: Plan, encoded: Mapping[Feature, EncodedArray], table: Table
 ) -> tuple[Design, ...]:
     """The queries that a fit would have, for every row of a table: a plan's and its guards'.
 
@@ -185,7 +189,7 @@ def means_of(designs: Sequence[Design], weights: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _fingerprint(encoded: Mapping[Feature, IntArray], base: FloatArray) -> str:
+def _fingerprint(encoded: Mapping[Feature, EncodedArray], base: FloatArray) -> str:
     """Tells whether two tables have the same measured columns and base weights, row by row."""
     digest = hashlib.sha256(base.data)
     for array in encoded.values():
@@ -217,12 +221,48 @@ def base_of(table: Table, base_weights: Any) -> FloatArray:
     return base
 
 
+def _exact(answers: Targets, designs: Sequence[Design]) -> NDArray[np.bool_]:
+    """(K,) answers that are constraints: without noise, or with less than a fit can tell.
+
+    That is less than 1e-9 of what the query spans over the rows, however wide its bounds are.
+    """
+    exact = answers.exact.copy()
+    if isinstance(answers, Answers):
+        return exact  # a mechanism's noise is never as small
+    errors = _deviations(answers)
+    small = ~exact & (errors < 2 * _LEAST_ERROR)  # a query in [-1, 1] spans at most 2
+    if small.any():
+        parts = selected_parts(designs, small)
+        spans = np.concatenate([ranges(part) for part in parts])
+        exact[small] = errors[small] <= _LEAST_ERROR * spans
+    return exact
+
+
+def _deviations(answers: Targets) -> FloatArray:
+    """(K,) standard deviation of each answer's noise."""
+    errors: FloatArray = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
+    return errors
+
+
+def _clamped(answers: Targets, table: Table) -> list[str]:
+    """Where the rows' own values are not what is fitted; a plan has told that already."""
+    if isinstance(answers, Answers):
+        return []
+    read = (n for f in answers.queries.features if f.kind == "values" for n in f.reads)
+    schema = answers.schema
+    return [
+        note
+        for name in dict.fromkeys(read)
+        for note in outside_notes(name, schema[name], table.cells(name))
+    ]
+
+
 def _shortfalls(
-    answers: Targets, encoded: Mapping[Feature, IntArray], used: NDArray[np.bool_]
+    answers: Targets, encoded: Mapping[Feature, EncodedArray], used: NDArray[np.bool_]
 ) -> list[str]:
     """What no weights of these rows can reach, block by block."""
     queries = answers.queries
-    errors = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
+    errors = _deviations(answers)
     found, every = [], bool(used.all())
     for block, where in zip(queries.blocks, queries.positions, strict=True):
         arrays = [encoded[f] if every else encoded[f][used] for f in block.features]

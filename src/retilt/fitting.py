@@ -133,11 +133,6 @@ def fit(
     given = answers if isinstance(answers, kinds) else load_targets(answers)
     table = open_table(synthetic)
     targets = targets_of(given, table)
-    if paper is not None and targets.exact.any():
-        raise InputError(
-            "method: the paper's knows noisy answers only, and some of these have the standard "
-            "error 0. Use the default method."
-        )
     guards, left_out = guards_of(keep, targets, table)
     _refuse_guards(guards, paper)
     own: int | None = None
@@ -147,6 +142,11 @@ def fit(
         wider = widen(table, targets, mix, base_of(table, base_weights))
         table, base, unmade = wider.table, wider.base, wider.notes
     candidates = Candidates.of(table, targets, base, guards, own=own, bounds=bounds)
+    if paper is not None and candidates.problem.exact.any():
+        raise InputError(
+            "method: the paper's knows noisy answers only, and some of these have the standard "
+            "error 0. Use the default method."
+        )
     if paper is None:
         solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
         settings: dict[str, Any] = {"denoise": denoise}

@@ -80,9 +80,9 @@ from retilt.privacy.sensitivity import (
 from retilt.privacy.unit import ReplaceOneRow, Unit, parse_unit
 from retilt.resolving import resolve_guards, with_edges
 from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
-from retilt.schema.encode import numbers, to_unit, values_of
+from retilt.schema.encode import numbers, to_unit
 from retilt.schema.formats import Declared, load_declared, resolve
-from retilt.tables import require_columns
+from retilt.tables import outside_notes, require_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -488,23 +488,8 @@ def _null_notes(measures: tuple[Measure, ...], schema: Schema) -> list[str]:
 
 def _column_notes(name: str, column: Column, cells: pa.ChunkedArray) -> list[str]:
     """What the encoding does to the *synthetic* column."""
-    if isinstance(column, Categorical):
-        codes = values_of(column, cells)
-        unknown = int(np.count_nonzero(codes == len(column.categories)))
-        if not unknown:
-            return []
-        return [f"{name}: {unknown} synthetic rows hold a value outside the categories (other)."]
-    if not isinstance(column, (Numeric, Datetime)):
-        return []
-    raw, clamped = (to_unit(column, cells, clamp=c) for c in (False, True))
-    outside = int(np.count_nonzero(raw != clamped))
-    notes = []
-    if outside:
-        notes.append(
-            f"{name}: {outside} synthetic rows lie outside the bounds and count as clamped; "
-            "measures are statements about the clamped column."
-        )
-    if not column.on_lattice and column.levels:
+    notes = outside_notes(name, column, cells)
+    if isinstance(column, (Numeric, Datetime)) and not column.on_lattice and column.levels:
         step = 1 / (2 * column.levels)
         notes.append(f"{name}: rounded to a grid of {step:.1e} of its range.")
     return notes

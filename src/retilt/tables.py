@@ -6,21 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow
 
 from retilt.engines.base import Table
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import Feature, IntArray, Reading
+from retilt.measures.base import EncodedArray, Feature, Reading
 from retilt.measures.entries import listed
-from retilt.schema.columns import Schema
-from retilt.schema.encode import check_type
+from retilt.schema.columns import Categorical, Column, Datetime, Numeric, Schema
+from retilt.schema.encode import check_type, to_unit, values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]:
-    """Every feature's column as integers, by the fixed policy.
+def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, EncodedArray]:
+    """Every feature's column encoded, by the fixed policy.
 
     A column that several features read is read once, and held until the last of them has it.
     """
@@ -42,6 +43,26 @@ def encode(table: Table, features: Sequence[Feature]) -> dict[Feature, IntArray]
         # Arrow keeps what it has freed, which for long columns is more than the result.
         pyarrow.default_memory_pool().release_unused()
     return encoded
+
+
+def outside_notes(name: str, column: Column, cells: pa.ChunkedArray) -> list[str]:
+    """What the schema does to cells of a *synthetic* column that it does not allow."""
+    if isinstance(column, Categorical):
+        codes = values_of(column, cells)
+        unknown = int(np.count_nonzero(codes == len(column.categories)))
+        if not unknown:
+            return []
+        return [f"{name}: {unknown} synthetic rows hold a value outside the categories (other)."]
+    if not isinstance(column, (Numeric, Datetime)):
+        return []
+    raw, clamped = (to_unit(column, cells, clamp=c) for c in (False, True))
+    outside = int(np.count_nonzero(raw != clamped))
+    if not outside:
+        return []
+    return [
+        f"{name}: {outside} synthetic rows lie outside the bounds and count as clamped; "
+        "measures are statements about the clamped column."
+    ]
 
 
 def require_columns(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,9 @@ _OTHERS = 100
 
 _SMALL = 0.01
 """Share of the rows under which an effective sample size is worth a note."""
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def check_sample(rows: int | None, method: Method | None, seed: int | None) -> None:
@@ -228,7 +231,7 @@ class Tilt:
             return _PULLED
         if not self._unmoved:
             return self.status.advice
-        return _HELD if self.answers.exact.any() else _KEPT
+        return _HELD if self._exact.any() else _KEPT
 
     @property
     def by_paper(self) -> bool:
@@ -251,12 +254,12 @@ class Tilt:
 
         NaN where no answer has noise.
         """
-        return math.nan if self.answers.exact.all() else self.solution.misfit_before
+        return math.nan if not self.solution.measured.any() else self.solution.misfit_before
 
     @property
     def misfit_after(self) -> float:
         """The same after the tilt."""
-        return math.nan if self.answers.exact.all() else self.solution.misfit_after
+        return math.nan if not self.solution.measured.any() else self.solution.misfit_after
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
@@ -287,7 +290,7 @@ class Tilt:
             # More values than queries can be asked of.
             return ()
 
-    def _measured(self, means: FloatArray) -> FloatArray:
+    def _measured(self, means: NDArray[_Scalar]) -> NDArray[_Scalar]:
         """The part of the solution's (K,) means that has answers; the guards' come after it."""
         return means[: len(self.answers.means)]
 
@@ -319,9 +322,9 @@ class Tilt:
             for a in (self.solution.before, self.solution.after, self.solution.insistent)
         )
         rows = []
-        exact = answers.tolerances.tolist()
+        exact = self._tolerances.tolist()
         for k, row in enumerate(answers.statistics_table()):
-            near = 3 * row["standard_error"] or exact[k]
+            near = max(3 * row["standard_error"], exact[k])
             gaps = [abs(v[k] - row["estimate"]) for v in (after, insistent)]
             # NaN (an undefined statistic) compares as not reached.
             rows.append(
@@ -336,6 +339,25 @@ class Tilt:
                 }
             )
         return rows
+
+    @property
+    def _exact(self) -> NDArray[np.bool_]:
+        """(K,) answers that are, or would have been, constraints."""
+        return self.solution.exact | self.solution.released
+
+    @cached_property
+    def _tolerances(self) -> FloatArray:
+        """(S,) how far an exact statistic may stay from its target; 0 for a noisy one.
+
+        In units of what these rows' values span, not of the declared bounds: those may be wide.
+        """
+        queries, exact = self.answers.queries, self._measured(self._exact)
+        if not exact.any():
+            return np.zeros(len(queries.statistics))
+        nudge = self._measured(self.solution.tolerances)
+        moved = queries.standard_errors(self.answers.means, nudge**2, np.zeros((len(nudge), 0)))
+        # Statistics that a source gives have one query each.
+        return np.where(exact, moved, 0.0)
 
     @cached_property
     def unmet(self) -> tuple[str, ...]:
@@ -355,7 +377,7 @@ class Tilt:
         noise = larger_errors(
             self.answers.errors_at, self.answers.means, self._measured(self.solution.before)
         )
-        exact = self.answers.tolerances
+        exact = self._tolerances
         for row, error in zip(self._statistics, (noise + exact).tolist(), strict=True):
             if row["flag"]:
                 continue
@@ -398,7 +420,7 @@ class Tilt:
         if self.unmet:
             limit = _unmet_limit(len(self._statistics))
             off = f"over {limit:.2g} standard errors off"
-            if self.answers.exact.any():
+            if self._exact.any():
                 off += ", or exact and missed"
             notes.append(f"Not met, {off}: {self._missed_in_words()}.")
         if self.ess < _SMALL * len(self.weights):
@@ -579,10 +601,9 @@ class Tilt:
     @property
     def _in_words(self) -> str:
         """How the weights were found."""
-        exact = self.answers.exact
-        if exact.all():
+        if not self.solution.measured.any():
             return "The weights nearest to the base weights that meet all statistics exactly."
-        first = "The exact statistics are constraints. " if exact.any() else ""
+        first = "The exact statistics are constraints. " if self._exact.any() else ""
         return first + _in_words(self.method, self.settings)
 
     def facts(self) -> Facts:

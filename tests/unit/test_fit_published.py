@@ -82,6 +82,89 @@ def test_every_kind_of_exact_statistic_is_met() -> None:
     assert np.isnan(tilt.misfit_before)
 
 
+WIDE = [1e2, 1e5, 1e9, 1e15, 1e60]
+
+
+@pytest.mark.parametrize("upper", WIDE)
+@pytest.mark.parametrize("lower", [0.0, -1.0])
+def test_wide_bounds_cost_an_exact_statistic_nothing(lower: float, upper: float) -> None:
+    odd = SYNTHETIC.assign(age=SYNTHETIC["age"] + 0.123)
+    inside = REAL[REAL["A"] == "x"]
+    given = [
+        {"mean": "age", "value": 45.678},
+        {"sd": "age", "value": 11.5},
+        {"share": "A = 'x'", "value": 0.4},
+        {"group_mean": "age", "where": "A = 'x'", "value": 47.5},
+        {"product": ["age", "pay"], "value": float((REAL["age"] * REAL["pay"]).mean())},
+        {"query": "age * 2 + 1", "lower": lower * upper, "upper": 10 * upper, "value": 92.356},
+        {"mean": "pay", "value": float(inside["pay"].mean())},
+    ]
+    bounds = {"age": rt.Numeric(lower * upper, upper), "pay": rt.Numeric(0, max(upper, 1e4))}
+    exact = [{**g, "standard_error": 0} for g in given if "product" not in g or upper < 1e40]
+    tilt = rt.fit(odd, rt.Published("x", exact, declared=bounds))
+    w, age = tilt.weights / tilt.weights.sum(), odd["age"].to_numpy()
+    mean = w @ age
+    assert tilt.status is rt.Status.CONVERGED
+    assert mean == pytest.approx(45.678, abs=1e-6)
+    assert np.sqrt(w @ (age - mean) ** 2) == pytest.approx(11.5, abs=1e-5)
+    assert w @ (odd["A"] == "x") == pytest.approx(0.4, abs=1e-7)
+    assert w @ odd["pay"] == pytest.approx(inside["pay"].mean(), abs=1e-3)
+    for row in tilt.statistics_table():
+        assert row["reachable"]
+        assert row["after"] == pytest.approx(row["target"], rel=1e-6)
+    assert not [n for n in tilt.notes if "every synthetic row" in n or "given as" in n]
+
+
+@pytest.mark.parametrize("upper", WIDE)
+def test_wide_bounds_do_not_hide_a_miss(upper: float) -> None:
+    tilt = fitted(
+        {"mean": "age", "value": 1.0, "standard_error": 0},
+        declared={"age": rt.Numeric(0, upper)},
+    )
+    assert tilt.status is rt.Status.INFEASIBLE_MEASURES
+    assert not tilt.statistics_table()[0]["reachable"]
+    assert any("all synthetic rows lie between 17 and" in n for n in tilt.notes)
+
+
+@pytest.mark.parametrize("error", [1e-300, 1e-160, 1e-100, 1e-30, 1e-12, 1e-9, 1e-6])
+@pytest.mark.parametrize("upper", [1e2, 1e9])
+@pytest.mark.filterwarnings("error")
+def test_tiny_errors_are_met(error: float, upper: float, tmp_path: Path) -> None:
+    tilt = fitted(
+        {"mean": "age", "value": 50, "standard_error": error},
+        {"share": "B = 'u'", "value": 0.4, "standard_error": error},
+        declared={"age": rt.Numeric(0, upper)},
+    )
+    assert tilt.exit_code == 0
+    assert residual(tilt) < 1e-6
+    tilt.save(tmp_path / "tilt.json")
+    loaded = rt.load_tilt(tmp_path / "tilt.json", SYNTHETIC)
+    np.testing.assert_allclose(loaded.weights, tilt.weights, rtol=1e-9)
+    assert loaded.exit_code == 0
+
+
+def test_rows_that_the_declared_bounds_clamp_are_told() -> None:
+    given = {"mean": "age", "value": 38, "standard_error": 0}
+    tilt = fitted(given, declared={"age": rt.Numeric(17, 40)})
+    count = int((SYNTHETIC["age"] > 40).sum())
+    assert any(n.startswith(f"age: {count} synthetic rows lie outside") for n in tilt.notes)
+    # The cells of a table have bins for them.
+    counted = {"table": ["age"], "bins": {"age": [30]}, "values": [0.2, 0.8], "standard_error": 0}
+    tilt = fitted(counted, declared={"age": rt.Numeric(17, 40)})
+    assert not any("lie outside" in n for n in tilt.notes)
+
+
+def test_an_error_is_noise_however_wide_the_bounds() -> None:
+    wide = {"age": rt.Numeric(0, 1e12)}
+    given = [
+        {"mean": "age", "value": 45, "standard_error": 3},
+        {"share": "A = 'x'", "value": 0.5, "standard_error": 0},
+    ]
+    tilt = fitted(*given, declared=wide)
+    assert tilt.solution.exact.tolist() == [False, True]
+    np.testing.assert_allclose(tilt.weights, fitted(*given, declared=SCHEMA).weights, rtol=1e-6)
+
+
 def test_noisy_and_exact_statistics_together() -> None:
     tilt = fitted(
         two_way("A", "B", 0),

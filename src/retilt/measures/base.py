@@ -22,13 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.schema.columns import Boolean, Column, Schema
-from retilt.schema.encode import cell_labels, to_cells, to_grid
+from retilt.schema.encode import cell_labels, to_cells, to_grid, to_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
+EncodedArray: TypeAlias = NDArray[Any]
+"""(rows,) of a feature: int32 of a grid or of cells, float64 of values."""
+
 ValueArray: TypeAlias = NDArray[np.float64] | NDArray[np.float32]
 """Values of queries' columns: single precision where that is exact."""
 
@@ -154,7 +157,9 @@ class Feature:
         Its schema.
     kind
         ``"grid"``: integers ``u`` in [-levels, levels], ``z = u / levels``;
-        ``"cells"``: cell numbers ``0..cells-1``.
+        ``"cells"``: cell numbers ``0..cells-1``;
+        ``"values"``: numbers in the units that means are reported in, clamped but not rounded.
+        No engine sums them exactly, so they are for synthetic tables alone.
     edges
         Inner bin edges of a numeric or datetime column, ascending, in the column's units
         (datetimes as microseconds since 1970); ``edges[i-1] <= value < edges[i]`` is cell i.
@@ -164,7 +169,7 @@ class Feature:
 
     name: str
     column: Column
-    kind: Literal["grid", "cells"]
+    kind: Literal["grid", "cells", "values"]
     edges: tuple[float, ...] = ()
     source: Source | None = None
 
@@ -173,15 +178,17 @@ class Feature:
         """Names of the table's columns that it is made of."""
         return (self.name,) if self.source is None else self.source.reads
 
-    def encode(self, read: Read, rows: int) -> IntArray:
-        """The variable as integers, (rows,) int32, by the fixed policy of the schema."""
+    def encode(self, read: Read, rows: int) -> EncodedArray:
+        """The variable by the fixed policy of the schema: (rows,) integers, or values."""
         cells = read(self.name) if self.source is None else self.source.cells(read, rows)
-        encoded = np.empty(len(cells), dtype=np.int32)
+        encoded = np.empty(len(cells), dtype=np.float64 if self.kind == "values" else np.int32)
         for piece in pieces(len(cells), _PIECE):
             encoded[piece] = self._encoded(cells.slice(piece.start, _PIECE))
         return encoded
 
-    def _encoded(self, cells: pa.ChunkedArray) -> IntArray:
+    def _encoded(self, cells: pa.ChunkedArray) -> EncodedArray:
+        if self.kind == "values":
+            return to_values(self.column, cells)
         if self.kind == "grid":
             return to_grid(self.column, cells)
         return to_cells(self.column, cells, self.edges)
@@ -234,6 +241,11 @@ class Variable:
     def grid(self) -> Feature:
         """Its values as integers of a grid."""
         return Feature(self.name, self.column, "grid", (), self.source)
+
+    @property
+    def values(self) -> Feature:
+        """Its values in the units that means are reported in."""
+        return Feature(self.name, self.column, "values", (), self.source)
 
     def cells(self, edges: tuple[float, ...] = ()) -> Feature:
         """The cell that each value falls in."""

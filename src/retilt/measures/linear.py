@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from retilt.measures.base import (
     Design,
+    EncodedArray,
     Feature,
     FloatArray,
     Grouped,
@@ -50,7 +51,7 @@ _LEAST_SPREAD = 1e-12
 """Variances below this part of the given one are rounding, not spread."""
 
 _ROUNDING = 1e-9
-"""Of an answer, in units of its query's range."""
+"""Of an answer, in units of a share or of its query's largest value."""
 
 _TOTAL_ROUNDING = 1e-6
 """By which a table's exact shares may miss a total of 1: they are written in decimals."""
@@ -88,12 +89,15 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A function of a row: ``(f(left) f(right) - middle) / half``, in [-1, 1]."""
+    """A function of a row: ``f(left) f(right) / largest``, in [-1, 1].
+
+    Nothing is taken off it: bounds far wider than the rows' values would leave few digits of
+    the difference.
+    """
 
     left: int
     right: int
-    middle: float
-    half: float
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,12 @@ class LinearBlock:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """One grid column for each variable."""
-        return tuple(v.grid for v in self.variables)
+        """The values of each variable.
+
+        They are not rounded to a grid: no sum of them has to be exact, and a value that is given
+        as exact is to be met as exactly where the declared bounds are wide.
+        """
+        return tuple(v.values for v in self.variables)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -143,7 +151,8 @@ class LinearBlock:
         i = stated.on[0]
         if stated.kind in ("mean", "share"):
             low, high = self._bounds(i)
-            return [(i, (low + high) / 2, (high - low) / 2)]
+            origin = min(max(low, 0.0), high)
+            return [(i, origin, max(high - origin, origin - low))]
         if stated.kind == "product":
             return [(j, 0.0, max(map(abs, self._bounds(j)))) for j in stated.on]
         if stated.kind == "corr":
@@ -160,18 +169,12 @@ class LinearBlock:
         low, high = self._bounds(i)
         return (low - shift) / unit, (high - shift) / unit
 
-    def _span(self, stated: Stated, columns: list[_Column]) -> tuple[float, float]:
-        """Middle and half of the range of the product of a statistic's columns."""
-        if stated.kind == "corr":
-            first, second = (max(map(abs, self._ends(c))) for c in columns)
-            return 0.0, first * second + abs(stated.value) * (first**2 + second**2) / 2
-        ends = [self._ends(c) for c in columns]
-        if stated.kind == "sd":
-            low, high = 0.0, 1.0
-        else:
-            corners = [math.prod(corner) for corner in product(*ends)]
-            low, high = min(corners), max(corners)
-        return (low + high) / 2, (high - low) / 2
+    def _largest(self, stated: Stated, columns: list[_Column]) -> float:
+        """Largest size of the product of a statistic's columns."""
+        ends = [max(map(abs, self._ends(c))) for c in columns]
+        if stated.kind != "corr":
+            return math.prod(ends)
+        return ends[0] * ends[1] + abs(stated.value) * (ends[0] ** 2 + ends[1] ** 2) / 2
 
     @cached_property
     def _layout(self) -> tuple[dict[tuple[_Column, ...] | Stated, int], list[_Query]]:
@@ -180,65 +183,57 @@ class LinearBlock:
         queries = []
         for stated in self.stated:
             columns = self._columns_of(stated)
-            middle, half = self._span(stated, columns)
+            largest = self._largest(stated, columns)
             if stated.kind == "corr":
                 ends = [places.setdefault(stated, len(places))]
             else:
                 ends = [places.setdefault((c,), len(places)) for c in columns]
-            queries.append(_Query(ends[0], ends[1] if len(ends) == 2 else -1, middle, half))
+            queries.append(_Query(ends[0], ends[1] if len(ends) == 2 else -1, largest))
         return places, queries
 
-    def design(self, arrays: Sequence[IntArray]) -> Products:
+    def design(self, arrays: Sequence[FloatArray]) -> Products:
         """The queries of every row."""
-        natural = [self._natural(i, array) for i, array in enumerate(arrays)]
         places, queries = self._layout
         values = np.empty((len(places), len(arrays[0]))).T
         for what, place in places.items():
             if isinstance(what, Stated):
                 one, other = (
-                    (natural[i] - shift) / unit for i, shift, unit in self._columns_of(what)
+                    (arrays[i] - shift) / unit for i, shift, unit in self._columns_of(what)
                 )
                 values[:, place] = one * other - what.value * (one**2 + other**2) / 2
             else:
                 ((i, shift, unit),) = what
-                values[:, place] = (natural[i] - shift) / unit
+                values[:, place] = (arrays[i] - shift) / unit
         return Products(
             values=values,
             left=np.array([q.left for q in queries], dtype=np.intp),
             right=np.array([q.right for q in queries], dtype=np.intp),
-            offset=np.array([-q.middle / q.half for q in queries]),
-            factor=np.array([1 / q.half for q in queries]),
+            offset=np.zeros(len(queries)),
+            factor=np.array([1 / q.largest for q in queries]),
         )
-
-    def _natural(self, i: int, array: IntArray) -> FloatArray:
-        """(rows,) a variable in its own units."""
-        low, high = self._bounds(i)
-        centred = array / self.variables[i].column.levels
-        result: FloatArray = (low + high) / 2 + (high - low) / 2 * centred
-        return result
 
     @cached_property
     def _scales(self) -> tuple[FloatArray, FloatArray]:
-        """(K,) middle and half of each query's mean, in natural units (or their product)."""
-        middles, halves = [], []
+        """(K,) what is taken off each mean and divides it, in natural units or their product."""
+        origins, units = [], []
         for stated, query in zip(self.stated, self._layout[1], strict=True):
             unit = 1.0
-            shift = 0.0
+            origin = 0.0
             if stated.kind != "corr":
                 columns = self._columns_of(stated)
                 unit = math.prod(c[2] for c in columns)
-                shift = columns[0][1] if stated.kind in ("mean", "share") else 0.0
-            middles.append(query.middle * unit + shift)
-            halves.append(query.half * unit)
-        return np.array(middles), np.array(halves)
+                origin = columns[0][1] if stated.kind in ("mean", "share") else 0.0
+            origins.append(origin)
+            units.append(query.largest * unit)
+        return np.array(origins), np.array(units)
 
     # --- given values to answers, and back ---------------------------------------------------
 
     def answers(self) -> FloatArray:
         """(K,) answers that stand for the given values."""
         wanted = np.array([self._aim(s) for s in self.stated])
-        middles, halves = self._scales
-        result: FloatArray = (wanted - middles) / halves
+        origins, units = self._scales
+        result: FloatArray = (wanted - origins) / units
         return result
 
     @staticmethod
@@ -259,8 +254,8 @@ class LinearBlock:
 
     def _expected(self, answers: FloatArray) -> FloatArray:
         """(K,) means of the queries in natural units."""
-        middles, halves = self._scales
-        result: FloatArray = middles + halves * answers
+        origins, units = self._scales
+        result: FloatArray = origins + units * answers
         return result
 
     def evaluate(self, answers: FloatArray) -> FloatArray:
@@ -280,8 +275,8 @@ class LinearBlock:
         ]
         rows, columns, slopes = (np.array(part) for part in zip(*entries, strict=True))
         size = len(self.stated)
-        halves = self._scales[1]
-        return coo_array((slopes * halves[columns], (rows, columns)), shape=(size, size)).tocsr()
+        units = self._scales[1]
+        return coo_array((slopes * units[columns], (rows, columns)), shape=(size, size)).tocsr()
 
     def _statistic(self, k: int, means: Sequence[float]) -> tuple[float, dict[int, float]]:
         """A statistic, and its derivatives by the queries' means in natural units."""
@@ -362,14 +357,14 @@ class LinearBlock:
         return found
 
     def shortfalls(
-        self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
+        self, arrays: Sequence[FloatArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Statistics that no weights of the rows can give, taken one by one."""
         design = self.design(arrays)
         found = []
         for k, stated in enumerate(self.stated):
             low, high = _range(design, k)
-            slack = 3 * float(errors[k]) + _ROUNDING
+            slack = 3 * float(errors[k]) + _ROUNDING * max(abs(low), abs(high))
             if low - slack <= answers[k] <= high + slack:
                 continue
             found.append(self._shortfall(k, stated, low, high))
@@ -531,7 +526,7 @@ class StatedQueries:
         """(S,) names."""
         return tuple(s for b in self.blocks for s in b.statistics)
 
-    def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
+    def designs(self, encoded: Mapping[Feature, EncodedArray]) -> tuple[Design, ...]:
         """The solver's view of every row: the K queries, in order."""
         return tuple(b.design([encoded[f] for f in b.features]) for b in self.blocks)
 

@@ -154,11 +154,6 @@ class Answers:
         """(K,) answers without noise: none."""
         return np.zeros(self.plan.queries.size, dtype=np.bool_)
 
-    @property
-    def tolerances(self) -> FloatArray:
-        """(S,) how far an exact statistic may stay from its value: all are noisy."""
-        return np.zeros(len(self.plan.queries.statistics))
-
     @cached_property
     def dominated(self) -> NDArray[np.bool_]:
         """(S,) statistics that noise dominates.

@@ -53,12 +53,6 @@ MAX_ENTRIES = 20_000
 MAX_COVARIED = 1_000
 """Statistics whose errors may be correlated: the matrix is decomposed once."""
 
-EXACT_TOLERANCE = 1e-6
-"""In units of an exact statistic's range: within this it counts as met."""
-
-_LEAST_ERROR = 1e-9
-"""Standard errors below, in units of a statistic's range, count as 0."""
-
 _ROUNDING = 1e-7
 """How far from symmetric and positive semidefinite rounding may take a correlation matrix."""
 
@@ -66,7 +60,7 @@ _LEAST_OWN = 1e-6
 """Part of each variance that is taken as its own, so that a singular matrix can be inverted."""
 
 _KEYS = frozenset({"format", "source", "privacy", "rows", "schema", "statistics", "covariance"})
-_BY_SCHEMA = ("_bound", "_noise", "tolerances", "dominated", "estimates")
+_BY_SCHEMA = ("_bound", "_noise", "dominated", "estimates")
 """What is computed once, and depends on the schema."""
 
 _NEEDED = frozenset({"format", "source", "statistics"})
@@ -277,8 +271,6 @@ class Published:
             variances, common = _split(
                 self.covariance[np.ix_(order, order)] * np.outer(slopes, slopes)
             )
-        exact = np.sqrt(variances + (common**2).sum(axis=1)) < _LEAST_ERROR
-        variances[exact], common[exact] = 0.0, 0.0
         return variances, common
 
     @property
@@ -301,13 +293,6 @@ class Published:
     def guards(self) -> None:
         """A file of statistics names no guards; a fit can."""
         return None
-
-    @cached_property
-    def tolerances(self) -> FloatArray:
-        """(S,) how far from its value an exact statistic may stay; 0 for a noisy one."""
-        nudge = np.where(self.exact, EXACT_TOLERANCE, 0.0)
-        moved = self.queries.standard_errors(self.means, nudge**2, np.zeros((len(nudge), 0)))
-        return np.where(self.exact, moved, 0.0)
 
     @cached_property
     def estimates(self) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retilt._input import read_json
 from retilt.exceptions import FormatError, InputError
-from retilt.measures.base import Design, Feature, FloatArray, IntArray, Norm
+from retilt.measures.base import Design, EncodedArray, Feature, FloatArray, Norm
 from retilt.measures.entries import short
 from retilt.measures.guards import Guards
 from retilt.privacy import answers as measured
@@ -35,7 +35,7 @@ class Part(Protocol):
         ...
 
     def shortfalls(
-        self, arrays: Sequence[IntArray], answers: FloatArray, errors: FloatArray
+        self, arrays: Sequence[EncodedArray], answers: FloatArray, errors: FloatArray
     ) -> list[str]:
         """Sentences on answers that no weights of these rows can reach."""
         ...
@@ -69,7 +69,7 @@ class Queries(Protocol):
         """(S,) names."""
         ...
 
-    def designs(self, encoded: Mapping[Feature, IntArray]) -> tuple[Design, ...]:
+    def designs(self, encoded: Mapping[Feature, EncodedArray]) -> tuple[Design, ...]:
         """The solver's view of every row."""
         ...
 
@@ -102,8 +102,7 @@ class Targets(Asked, Protocol):
     """Answers with their noise: :class:`Answers`, or :class:`Published` once completed.
 
     Attributes are those of :class:`Answers`; ``exact`` (K,) tells the answers without noise,
-    ``tolerances`` (S,) how far from such a value a statistic may stay, ``private`` is None where
-    retilt can't tell.
+    ``private`` is None where retilt can't tell.
     """
 
     @property
@@ -139,11 +138,6 @@ class Targets(Asked, Protocol):
     @property
     def exact(self) -> NDArray[bool_]:
         """(K,) answers without noise."""
-        ...
-
-    @property
-    def tolerances(self) -> FloatArray:
-        """(S,) how far an exact statistic may stay from its value; 0 for a noisy one."""
         ...
 
     @property

@@ -414,6 +414,37 @@ def to_grid(column: Column, cells: pa.ChunkedArray) -> IntArray:
 
 
 @_discreet
+def to_values(column: Column, cells: pa.ChunkedArray) -> FloatArray:
+    """Return a column in the units that means are reported in, not rounded to the grid.
+
+    Parameters
+    ----------
+    column
+        What the schema says; the cells' type must pass :func:`check_type`.
+    cells
+        (rows,) one column.
+
+    Returns
+    -------
+    ndarray
+        (rows,) float64: numbers as they are, dates as seconds since 1970 (UTC), categories and
+        booleans as codes from 0; clamped to the bounds. What is null or unknown is the
+        midpoint, or the first value if the column is two-valued.
+
+    Examples
+    --------
+    >>> to_values(Numeric(0, 4, integer=True), pa.chunked_array([[0, 1.5, 4, 99, None]]))
+    array([0. , 1.5, 4. , 4. , 2. ])
+    """
+    if isinstance(column, (Boolean, Categorical)):
+        return (to_grid(column, cells) + column.levels) / 2
+    lower, upper = limits(column)
+    values = np.clip(_amounts(column, cells), lower, upper)
+    filled = np.where(np.isnan(values), lower + (upper - lower) / 2, values)
+    return filled / 1e6 if isinstance(column, Datetime) else filled
+
+
+@_discreet
 def to_unit(column: Column, cells: pa.ChunkedArray, *, clamp: bool) -> FloatArray:
     """Return a column in [0, 1] as the paper encodes it, not rounded to the grid.
 

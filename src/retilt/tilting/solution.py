@@ -173,11 +173,16 @@ class Solution:
             getattr(self, name).setflags(write=False)
 
     @property
-    def unmet(self) -> Mask:
-        """(K,) exact answers that the weights miss by more than a millionth of their range."""
+    def tolerances(self) -> FloatArray:
+        """(K,) how far an exact answer may be missed: a millionth of its range; 0 for others."""
         held = EXACT * math.sqrt(self.looseness)
         ranges = self.covariance.deviations / np.where(self.released, UNASKED, held)
-        missed: Mask = np.abs(self.after - self.answers) > HELD * ranges
+        return np.where(self.exact | self.released, HELD * ranges, 0.0)
+
+    @property
+    def unmet(self) -> Mask:
+        """(K,) exact answers that the weights miss by more than that."""
+        missed: Mask = np.abs(self.after - self.answers) > self.tolerances
         return missed & (self.exact | self.released)
 
     @property
