@@ -40,7 +40,9 @@ from retilt.resolving import resolve_guards
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.schema.declared import Declared
 from retilt.tables import encode
+from retilt.tilting.floors import ess_of
 from retilt.tilting.points import larger_errors
+from retilt.tilting.problem import normalised
 from retilt.tilting.restore import restore
 from retilt.tilting.solution import Solution, Status
 
@@ -95,6 +97,9 @@ _BOUNDED = (
     "The bounds of the weights may be what keeps them from it: a larger max_weight or a smaller "
     "min_weight lets them go farther."
 )
+_FAR = 3.0
+"""Tolerances beyond which a guarded statistic is not kept."""
+
 _OTHERS = 100
 """Columns that were not asked for, beyond which balanced sampling has no eye on them."""
 
@@ -296,7 +301,7 @@ class Tilt:
 
     @cached_property
     def kept(self) -> list[dict[str, Any]]:
-        """A row for each guarded statistic: ``statistic``, ``before``, ``after``.
+        """A row for each guarded statistic: ``statistic``, ``before``, ``after``, ``tolerance``.
 
         None for those that only measured queries enter: they are meant to move.
         """
@@ -307,10 +312,14 @@ class Tilt:
         base = own_part(self.base, self.own_rows)
         first, last = (means_of(designs, w / w.sum()) for w in (base, self.weights))
         before, after = queries.evaluate(first).tolist(), queries.evaluate(last).tolist()
+        tolerances = self.guards.deviations(first, ess_of(normalised(base)))
+        allowed = queries.standard_errors(first, tolerances**2, np.zeros((len(first), 0)))
         free = self.guards.held_statistics(first, measured_keys(self.answers)).tolist()
         return [
-            {"statistic": s, "before": b, "after": a}
-            for s, b, a, f in zip(queries.statistics, before, after, free, strict=True)
+            {"statistic": s, "before": b, "after": a, "tolerance": t}
+            for s, b, a, t, f in zip(
+                queries.statistics, before, after, allowed.tolist(), free, strict=True
+            )
             if f
         ]
 
@@ -434,7 +443,7 @@ class Tilt:
             if _is_matrix(block):
                 notes += block.repairs(self.answers.means[where])
         if self.kept:
-            notes.append(self._kept_in_words())
+            notes += self._kept_in_words()
         return (*notes, *self.shortfalls)
 
     @property
@@ -482,13 +491,25 @@ class Tilt:
 
         return listed(self.unmet, told)
 
-    def _kept_in_words(self) -> str:
-        moved = [abs(row["after"] - row["before"]) for row in self.kept]
-        most = max(range(len(moved)), key=lambda k: -1.0 if math.isnan(moved[k]) else moved[k])
-        return (
-            f"{len(moved)} guarded statistics moved by at most {moved[most]:.2g} "
-            f"({self.kept[most]['statistic']})."
-        )
+    def _kept_in_words(self) -> list[str]:
+        moved = {row["statistic"]: abs(row["after"] - row["before"]) for row in self.kept}
+        most = max(moved, key=lambda name: -1.0 if math.isnan(moved[name]) else moved[name])
+        one = len(moved) == 1
+        found = [
+            f"{len(moved):,} guarded statistic{'' if one else 's'} moved by "
+            f"{'' if one else 'at most '}{moved[most]:.2g}{'' if one else f' ({most})'}."
+        ]
+        off = {
+            row["statistic"]: moved[row["statistic"]] / row["tolerance"]
+            for row in self.kept
+            if moved[row["statistic"]] > _FAR * row["tolerance"]
+        }
+        if off:
+            worst = sorted(off, key=lambda name: -off[name])
+            found.append(
+                f"Not kept within {_FAR:g} tolerances, against what is asked for: {listed(worst)}."
+            )
+        return found
 
     @property
     def certificate(self) -> dict[str, float]:

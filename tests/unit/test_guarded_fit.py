@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from pathlib import Path
 
+import cvxpy
 import numpy as np
 import pandas as pd
 import pytest
@@ -192,3 +194,78 @@ def test_mushroom_keeps_its_marginals(
     )
     assert row.js_after < row.js_before + 0.001
     assert row.improvement > 0.80
+
+
+PAY = rt.keep(rt.means(["pay"]), tolerance=1e-6)
+
+
+def people(rows: int = 3_000) -> pd.DataFrame:
+    """``pay`` goes with ``age``, ``double`` is twice ``age``, ``z`` goes with nothing."""
+    rng = np.random.default_rng(3)
+    age = np.clip(rng.normal(45, 12, rows), 17, 90)
+    pay = 3 * age + rng.normal(0, 20, rows)
+    return pd.DataFrame({"age": age, "pay": pay, "double": 2 * age, "z": rng.normal(0, 1, rows)})
+
+
+OLD = {"share": "age >= 60", "value": 0.3, "standard_error": 0}
+Z = {"mean": "z", "value": 0.1, "standard_error": 0.02}
+Z_AGREES = {"mean": "z", "value": 0.0, "standard_error": 0.05}
+
+
+@pytest.mark.parametrize("more", [[], [Z], [Z_AGREES]])
+@pytest.mark.parametrize("rows", [3_000, 120_000])
+def test_guards_hold_beside_exact_statistics(more: list[dict[str, object]], rows: int) -> None:
+    given = rt.Published("x", [OLD, *more])
+    free, tilt = rt.fit(people(rows), given), rt.fit(people(rows), given, keep=PAY)
+    after = [float(np.average(people(rows)["pay"], weights=t.weights)) for t in (free, tilt)]
+    before = float(people(rows)["pay"].mean())
+    assert after[0] - before > 10
+    assert abs(after[1] - before) < 0.01
+    assert tilt.status is rt.Status.CONVERGED
+    assert tilt.statistics_table()[0]["after"] == pytest.approx(0.3, abs=1e-6)
+    assert tilt.certificate["gap"] < 1e-9
+    assert tilt.ess > free.ess / 2
+    assert math.isnan(tilt.misfit_after) is (not more)  # guards are not what is measured
+
+
+def test_guarded_weights_beside_an_exact_statistic_are_those_of_least_divergence() -> None:
+    table = people(400)
+    tilt = rt.fit(table, rt.Published("x", [OLD]), keep=PAY)
+    rows, old = len(table), (table["age"] >= 60).to_numpy(float)
+    pay = table["pay"].to_numpy()
+    weights = cvxpy.Variable(rows, nonneg=True)
+    scaled = (pay - pay.mean()) / pay.std()
+    cvxpy.Problem(
+        cvxpy.Minimize(-cvxpy.sum(cvxpy.entr(weights))),
+        [cvxpy.sum(weights) == 1, old @ weights == 0.3, scaled @ weights == 0],
+    ).solve(solver=cvxpy.CLARABEL)
+    np.testing.assert_allclose(tilt.weights / rows, weights.value, atol=1e-6)
+
+
+def test_a_guard_that_an_exact_statistic_settles_is_told() -> None:
+    exact = {"mean": "age", "value": 50, "standard_error": 0}
+    keep = rt.keep(rt.means(["double"]), tolerance=1e-6)
+    tilt = rt.fit(people(), rt.Published("x", [exact]), keep=keep)
+    assert tilt.exit_code == 0
+    assert tilt.statistics_table()[0]["after"] == pytest.approx(50, abs=1e-5)
+    assert any("Not kept" in n and "mean(double)" in n for n in tilt.notes)
+    assert any(n.startswith("1 guarded statistic moved by") for n in tilt.notes)
+
+
+def test_guards_that_contradict_exact_statistics_do_not_gather_the_weights() -> None:
+    given = rt.Published("x", [{"mean": "age", "value": 50, "standard_error": 0}])
+    free = rt.fit(people(), given)
+    tilt = rt.fit(people(), given, keep=rt.keep("marginals"))
+    assert free.ess / 3 < tilt.ess < free.ess
+    most = [max(abs(r["after"] - r["before"]) for r in tilt.kept)]
+    assert any("Not kept" in n for n in tilt.notes)
+    assert most[0] < 0.06
+
+
+@pytest.mark.parametrize("options", [{"max_weight": 4.0}, {"min_ess": 1_900.0}])
+def test_guards_exact_statistics_and_limits_of_the_weights(options: dict[str, float]) -> None:
+    tilt = rt.fit(people(), rt.Published("x", [OLD]), keep=PAY, **options)
+    assert moved(tilt) < 0.01
+    assert tilt.weights.max() <= options.get("max_weight", np.inf) * (1 + 1e-9)
+    assert tilt.ess >= options.get("min_ess", 0.0) * (1 - 1e-9)
+    assert tilt.certificate["gap"] < 1e-9

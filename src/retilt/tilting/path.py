@@ -25,6 +25,7 @@ from retilt.tilting.anchor import Anchor, anchored, without
 from retilt.tilting.bounded import rows_of
 from retilt.tilting.floors import SLACK, check_min_ess, ess_of, loosened, verified
 from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Mask
 from retilt.tilting.points import (
     FINAL_GAP,
     FINAL_STEPS,
@@ -211,12 +212,16 @@ def fit_path(
     """
     tell = on_step or (lambda point: None)
     check_min_ess(min_ess, ess_of(problem.base))
+    measured = problem.measured
+    queries = int(np.count_nonzero(measured))
+    problem, judged = _with_judged_guards(problem)
     original, anchor, floored = _start(problem, problem.answers if aim is None else aim, min_ess)
     if aim is not None or np.any(problem.exact):
         aim = anchor.aim
     problem = anchor.problem
     whole = rows_of(problem)
-    judge = Judge.of(problem, predict, problem.means(problem.base), whole, min_ess, errors)
+    before = problem.means(problem.base)
+    judge = Judge.of(problem, predict, before, whole, min_ess, errors, judged)
     full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
     walker = full
@@ -224,23 +229,37 @@ def fit_path(
         walker = Walker.of(problem, rows, judge, whole, aim, full.method)
     stops, broken = _follow(walker, tell)
     insistent = stops[-1].means
-    rule = Rule.of(stops, walker.reduced.count, agrees=judge.agrees(judge.before))
+    rule = Rule.of(stops, queries, agrees=judge.agrees(judge.before))
     stops = _refine(walker, stops, rule, tell)
     best, visited = rule.best(stops), stops
     # Where the solver gave up, the path may have ended before the best point.
     cut = broken and best is stops[-1]
     if walker is not full:
-        rule, settled = _on_all_rows(full, stops, rule, tell)
+        rule, settled = _on_all_rows(full, stops, rule, tell, queries)
         solved = [stop for stop in settled[1:] if stop.verdict is Verdict.CONVERGED]
         best, visited = rule.best(settled), [*stops, *solved]
         cut |= best is settled[0] and len(solved) < len(settled) - 1
     final = _descend(full, best)
-    status = _status(final, visited, rule, full.reduced.count, cut=cut)
+    status = _status(final, visited, rule, queries, cut=cut)
     solution = _solution(problem, full, final, visited, insistent, status)
-    solution = _from_anchor(original, anchor, solution, aim)
+    solution = replace(_from_anchor(original, anchor, solution, aim), measured=measured.copy())
     if floored and not np.any(anchor.released) and solution.status is not Status.ITERATION_LIMIT:
         solution = replace(solution, status=Status.FLOOR_REACHED)
     return verified(solution, original, min_ess)
+
+
+def _with_judged_guards(problem: Problem) -> tuple[Problem, Mask]:
+    """The problem with its guards as measured answers if some are exact; and (K,) which.
+
+    The path starts where exact answers hold, and so from guards that these have moved. Only at
+    a finite trade-off are they pulled back, so whether one is needed must be judged by them, too.
+    Elsewhere they are where they should be at the start, and only hold the others back. See
+    docs/mathematics.md, "Guards beside exact answers".
+    """
+    guards = ~problem.measured & ~problem.exact
+    if not np.any(problem.exact):
+        return problem, np.zeros_like(guards)
+    return replace(problem, measured=~problem.exact), guards
 
 
 def _from_anchor(
@@ -293,11 +312,11 @@ def _start(
 
 
 def _on_all_rows(
-    full: Walker, stops: list[Stop], rule: Rule, tell: Tell
+    full: Walker, stops: list[Stop], rule: Rule, tell: Tell, queries: int
 ) -> tuple[Rule, list[Stop]]:
     """Points on all rows, and the rule that holds there."""
     settled = _settle(full, stops, rule, tell)
-    if rule.infeasible or rule.keep or not Rule.of(settled, full.reduced.count).infeasible:
+    if rule.infeasible or rule.keep or not Rule.of(settled, queries).infeasible:
         return rule, settled
     rule = Rule(infeasible=True)
     return rule, _settle(full, stops, rule, tell)
@@ -308,10 +327,11 @@ def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, c
         return Status.ITERATION_LIMIT
     if rule.keep:
         return Status.CONVERGED
-    lowest = min(visited, key=lambda stop: stop.point.sure).point
+    nearest = min(visited, key=lambda stop: stop.point.sure)
+    lowest = nearest.point
     if rule.infeasible:
         # Below the floor the answers may be in reach.
-        reached = lowest.sure <= INFEASIBLE_SURE * queries
+        reached = nearest.asked <= INFEASIBLE_SURE * queries
         return Status.FLOOR_REACHED if reached else Status.INFEASIBLE_MEASURES
     if not lowest.allowed and lowest.sure < final.point.sure - 0.01:
         return Status.FLOOR_REACHED

@@ -12,6 +12,7 @@ import numpy as np
 from retilt.measures.base import FloatArray
 from retilt.tilting.anchor import free
 from retilt.tilting.fold import Rows
+from retilt.tilting.parts import Mask
 from retilt.tilting.problem import EXACT, HELD, Problem
 from retilt.tilting.reduction import MAX_DENSE, Reduced, reduce
 from retilt.tilting.solution import PathPoint
@@ -40,6 +41,7 @@ FINAL_GAP = 1e-20
 class Stop:
     """A point of the path with what is needed to go on from it.
 
+    ``asked`` is the risk estimate of the measures alone, where guards are judged as well;
     ``peak`` is the largest trace met on the way from the base weights: where the weights gather
     on a few rows the trace falls again, and the floor must not fall with it. ``deep`` says that
     the effective sample size is below the user's floor and the default one; ``strained``, that
@@ -49,6 +51,7 @@ class Stop:
     point: PathPoint
     means: FloatArray
     state: State
+    asked: float
     peak: float = 0.0
     deep: bool = False
     strained: bool = False
@@ -63,6 +66,19 @@ def _finite(statistics: FloatArray) -> FloatArray:
     """Statistics with NaN for whatever is not finite."""
     values = np.asarray(statistics, dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def _with_guards(
+    problem: Problem, guards: Mask, predict: Predict, errors: Predict | None
+) -> tuple[Predict, Predict]:
+    """Statistics and their standard errors, with guarded queries and their tolerances behind."""
+    tolerances = problem.covariance.deviations[guards]
+
+    def errors_of(means: FloatArray) -> FloatArray:
+        own = np.zeros_like(predict(means)) if errors is None else errors(means)
+        return np.concatenate([own, tolerances])
+
+    return lambda means: np.concatenate([predict(means), means[guards]]), errors_of
 
 
 def larger_errors(errors: Predict, answers: FloatArray, before: FloatArray) -> FloatArray:
@@ -82,7 +98,8 @@ class Judge:
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
     ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
     ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the :func:`larger_errors`;
-    ``guards`` is the number of guarded queries that can move.
+    ``guards`` is the number of guarded queries that can move and are not judged; ``judged`` (K,)
+    tells those that are.
     """
 
     predict: Predict
@@ -93,6 +110,7 @@ class Judge:
     before: FloatArray
     base_ess: float
     min_ess: float | None
+    judged: Mask
     guards: int = 0
 
     @classmethod
@@ -104,8 +122,16 @@ class Judge:
         rows: Rows,
         min_ess: float | None,
         errors: Predict | None = None,
+        judged: Mask | None = None,
     ) -> Judge:
-        """From the problem, its statistics with their standard errors, and its base means."""
+        """From the problem, its statistics with their standard errors, and its base means.
+
+        ``judged`` (K,) are guards among the measured queries: statistics of their own, whose
+        standard errors are their tolerances.
+        """
+        judged = np.zeros(problem.queries, dtype=np.bool_) if judged is None else judged
+        if judged.any():
+            predict, errors = _with_guards(problem, judged, predict, errors)
         answered = _finite(predict(problem.answers))
         noise = doubt = np.zeros_like(answered)
         if errors is not None:
@@ -114,7 +140,8 @@ class Judge:
         base = _finite(predict(before))
         kept = rows.varying & ~problem.measured & ~problem.exact
         guards = int(np.count_nonzero(kept))
-        return cls(predict, base, answered, noise, doubt, before, rows.base_ess, min_ess, guards)
+        size = rows.base_ess
+        return cls(predict, base, answered, noise, doubt, before, size, min_ess, judged, guards)
 
     @property
     def aim(self) -> FloatArray:
@@ -292,10 +319,14 @@ class Walker:
             trace = self.method.parameters(reduced, state, eta)
         peak = max(peak, trace)
         misfit = self.released.misfit(state.fold.means)
+        guarded, guards = self._guarded(state.fold.means)
+        asked = reduced.count - guards
+        # In units of tolerances; a share's own sampling error is the usual one.
+        scatter = guards * max(0.0, rows.base_ess / state.fold.ess - 1)
         point = PathPoint(
             eta=eta,
             misfit=misfit / max(1, reduced.count),
-            sure=misfit - reduced.count + 2 * trace,
+            sure=misfit - reduced.count + 2 * trace + scatter,
             ess=state.fold.ess * self.judge.base_ess / rows.base_ess,
             floor=self.judge.floor(peak),
             trace=trace,
@@ -304,7 +335,23 @@ class Walker:
         )
         deep = point.ess < min(point.floor, self.judge.default_floor(peak))
         strained = self._strained(state)
-        return Stop(point, means, replace(state, system=None), peak, deep, strained, verdict)
+        return Stop(
+            point=point,
+            means=means,
+            state=replace(state, system=None),
+            asked=misfit - guarded - asked + 2 * min(trace, asked),
+            peak=peak,
+            deep=deep,
+            strained=strained,
+            verdict=verdict,
+        )
+
+    def _guarded(self, means: FloatArray) -> tuple[float, int]:
+        """What guards that are judged add to the squared misfit, and how many they are."""
+        judged = self.judge.judged
+        among = judged[self.reduced.rows.varying]
+        errors = (means - self.released.answers)[among] / self.released.covariance.deviations[among]
+        return float(errors @ errors), int(np.count_nonzero(judged))
 
     def _strained(self, state: State) -> bool:
         """Whether exact answers are off where they were at the start, by more than is held.
@@ -331,10 +378,11 @@ class Rule:
         """The risk estimate, unless even its smallest value says that the answers are far.
 
         Where the answers are in reach and the base weights' statistics agree with them
-        (``agrees``), moving would only copy noise.
+        (``agrees``), moving would only copy noise. Without any of the ``queries`` measured
+        nothing is out of reach.
         """
         by_risk = cls(infeasible=False)
-        far = by_risk.cost(by_risk.best(stops)) > INFEASIBLE_SURE * queries
+        far = queries > 0 and by_risk.best(stops).asked > INFEASIBLE_SURE * queries
         return cls(infeasible=far, keep=agrees and not far)
 
     def cost(self, stop: Stop) -> float:
