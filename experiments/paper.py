@@ -4,11 +4,11 @@
 
 A generator with all of the budget (``none``) against the same generator with 1 less and
 post-processing with 1: by the paper's method and by ours, and by ours with support rescue
-(``retilt-mix``) and with more candidate rows (``retilt-more``, where the generator made them), five
-repetitions each. ``optimum`` is ours on answers without noise. Every result is kept under
-``build/experiments/paper`` by a hash of its inputs, so a run that was killed goes on where it
-stopped. Writes ``experiments/results/paper.csv`` (:data:`experiments.suite.running.HEADS`) and the
-tables of ``docs/results.md`` (``--page``).
+(``retilt-mix``), with more candidate rows (``retilt-more``, where the generator made them) and with
+guards (``retilt-keep``), five repetitions each. ``optimum`` is ours on answers without noise. Every
+result is kept under ``build/experiments/paper`` by a hash of its inputs, so a run that was killed
+goes on where it stopped. Writes ``experiments/results/paper.csv``
+(:data:`experiments.suite.running.HEADS`) and the tables of ``docs/results.md`` (``--page``).
 
 ``--quick`` takes the synthetic files beside the real data instead of the generated ones (which
 have no table with all of the budget, so that there is no utility improvement against it), with
