@@ -45,14 +45,13 @@ _KEYS = frozenset(
         "misfit",
         "insistent",
         "released",
+        "bounds",
+        "looseness",
         "path",
         "statistics",
         "notes",
     }
 )
-
-_BOUNDS, _LOOSENESS = "bounds", "looseness"
-"""Keys that are there only where the weights are bounded, or exact answers could not hold."""
 
 _LARGEST = 1e60
 """Of a number that is squared, multiplied and divided by variances; no fit comes near it."""
@@ -80,7 +79,7 @@ class TiltContent:
         How the candidate rows behind the table's own were made; None without any.
     method, settings
         How it was fitted.
-    multipliers, insistent, aim, tolerance, eta, status, released, path, bounds, looseness
+    multipliers, insistent, aim, tolerance, eta, status, released, path, bounds, looseness, ess
         See :class:`retilt.tilting.solution.Solution`.
     """
 
@@ -102,6 +101,7 @@ class TiltContent:
     path: tuple[PathPoint, ...]
     bounds: Bounds | None
     looseness: float
+    ess: float
 
 
 def tilt_content(content: Mapping[str, Any]) -> TiltContent:
@@ -114,7 +114,7 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
     """
     if content.get("format") != FORMAT:
         raise FormatError(f"format: got {short(content.get('format'))}, expected {FORMAT!r}.")
-    odd = sorted((content.keys() - {_BOUNDS, _LOOSENESS}) ^ _KEYS)
+    odd = sorted(content.keys() ^ _KEYS)
     if odd:
         raise FormatError(f"keys missing or unknown: {listed(odd)}.")
     rows = _part(content, "rows", {"count", "sha256"})
@@ -138,8 +138,9 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
         status=_status(content["status"]),
         released=_places(content["released"]),
         path=_points(content["path"]),
-        bounds=_bounds(content[_BOUNDS]) if _BOUNDS in content else None,
-        looseness=_looseness(content) if _LOOSENESS in content else 1.0,
+        bounds=_bounds(content["bounds"]),
+        looseness=_looseness(content),
+        ess=_size(_number(content, "ess"), "ess"),
     )
     _check_method(read)
     return read
@@ -215,11 +216,13 @@ def _places(content: object) -> tuple[int, ...]:
     return tuple(content)
 
 
-def _bounds(content: object) -> Bounds:
-    """The bounds of the weights; no cap is JSON's null."""
-    found = _object(content, _BOUNDS)
+def _bounds(content: object) -> Bounds | None:
+    """The bounds of the weights; JSON's null for none, and in them for no cap."""
+    if content is None:
+        return None
+    found = _object(content, "bounds")
     if found.keys() != {"min_weight", "max_weight"}:
-        raise FormatError(f"{_BOUNDS}: expected an object of min_weight and max_weight.")
+        raise FormatError("bounds: expected null, or an object of min_weight and max_weight.")
     lower = _number(found, "min_weight")
     upper = None if found["max_weight"] is None else _number(found, "max_weight")
     bounds = Bounds.of(lower, upper)
@@ -228,9 +231,9 @@ def _bounds(content: object) -> Bounds:
 
 
 def _looseness(content: Mapping[str, Any]) -> float:
-    found = _size(_number(content, _LOOSENESS), _LOOSENESS)
+    found = _size(_number(content, "looseness"), "looseness")
     if found < 1:
-        raise FormatError(f"{_LOOSENESS}: got {short(found)}, expected at least 1.")
+        raise FormatError(f"looseness: got {short(found)}, expected at least 1.")
     return found
 
 

@@ -40,6 +40,7 @@ from retilt.resolving import resolve_guards
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.schema.declared import Declared
 from retilt.tables import encode
+from retilt.tilting.bounds import Bounds
 from retilt.tilting.floors import ess_of
 from retilt.tilting.points import larger_errors
 from retilt.tilting.problem import normalised
@@ -97,6 +98,9 @@ _BOUNDED = (
     "The bounds of the weights may be what keeps them from it: a larger max_weight or a smaller "
     "min_weight lets them go farther."
 )
+_SAME_ESS = 1e-4
+"""Relative, to which a tilt's file gives the effective sample size of its fit again."""
+
 _FAR = 3.0
 """Tolerances beyond which a guarded statistic is not kept."""
 
@@ -160,9 +164,12 @@ class Tilt:
     support: Mix | None = None
 
     def __repr__(self) -> str:
+        before, after = self.misfit_before, self.misfit_after
+        noisy = math.isfinite(before)  # exact statistics are met or not, in no unit of noise
+        misfit = f", misfit_before={before:.3g}, misfit_after={after:.3g}" if noisy else ""
         return (
-            f"Tilt(status={self.status.value!r}, rows={len(self.weights)}, ess={self.ess:.0f}, "
-            f"misfit_before={self.misfit_before:.3g}, misfit_after={self.misfit_after:.3g})"
+            f"Tilt(status={self.status.value!r}, rows={len(self.weights)}, ess={self.ess:.0f}"
+            f"{misfit})"
         )
 
     @cached_property
@@ -660,15 +667,6 @@ class Tilt:
     def to_dict(self) -> dict[str, Any]:
         """The tilt as JSON: answers, multipliers, path and status; no rows and no weights."""
         solution = self.solution
-        bounds = solution.bounds
-        own: dict[str, Any] = {}
-        if bounds is not None:
-            own["bounds"] = {
-                "min_weight": float(bounds.lower),
-                "max_weight": _finite(float(bounds.upper)),
-            }
-        if solution.looseness != 1:
-            own["looseness"] = solution.looseness
         return {
             "format": FORMAT,
             "answers": self.answers.to_dict(),
@@ -687,10 +685,11 @@ class Tilt:
             "misfit": {"before": _finite(self.misfit_before), "after": _finite(self.misfit_after)},
             "insistent": solution.insistent.tolist(),
             "released": np.flatnonzero(solution.released).tolist(),
+            "bounds": _bounds_to_dict(solution.bounds),
+            "looseness": solution.looseness,
             "path": [{k: _finite(v) for k, v in asdict(point).items()} for point in solution.path],
             "statistics": [{k: _finite(v) for k, v in row.items()} for row in self._statistics],
             "notes": list(self.notes),
-            **own,
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -783,6 +782,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _bounds_to_dict(bounds: Bounds | None) -> dict[str, float | None] | None:
+    if bounds is None:
+        return None
+    return {"min_weight": float(bounds.lower), "max_weight": _finite(float(bounds.upper))}
+
+
 def _frame(table: Table, rows: Sequence[Mapping[str, Any]]) -> Any:
     return table.frame({k: [r[k] for r in rows] for k in rows[0]})
 
@@ -812,7 +817,8 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     Raises
     ------
     FormatError
-        The file is missing, no tilt, of another version, or malformed.
+        The file is missing, no tilt, of another version, malformed, or it gives the rows that it
+        was fitted to other weights than the fit did.
     """
     try:
         read = tilt_content(read_json(path, "tilt"))
@@ -861,6 +867,13 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         tolerance=read.tolerance,
         released=released,
     )
+    moved = read.fingerprint != candidates.fingerprint
+    if not moved and not math.isclose(solution.ess, read.ess, rel_tol=_SAME_ESS):
+        raise FormatError(
+            f"tilt file {path}: its weights of the rows that it was fitted to are worth "
+            f"{solution.ess:.6g} rows, expected {read.ess:.6g}: "
+            "it was edited after the fit. Fit again."
+        )
     return Tilt(
         table=table,
         answers=answers,
@@ -873,6 +886,6 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         shortfalls=(*candidates.shortfalls, *left_out),
         fingerprint=read.fingerprint,
         guards=read.guards,
-        moved=read.fingerprint != candidates.fingerprint,
+        moved=moved,
         support=read.support,
     )

@@ -149,7 +149,7 @@ def test_exact_statistics_give_way_to_the_floor(bounds: dict[str, float], tmp_pa
     assert again.certificate["gap"] < 1e-12
     kept = rt.fit(SYNTHETIC, EXACT, min_ess=0.9 * free.ess, **bounds)
     assert kept.status is rt.Status.CONVERGED
-    assert "looseness" not in kept.to_dict()
+    assert kept.to_dict()["looseness"] == 1
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +159,37 @@ def good() -> dict[str, Any]:
     return content
 
 
-def test_a_file_without_bounds_is_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["bounds", "looseness"])
+def test_what_the_weights_depend_on_can_not_be_left_out(key: str, tmp_path: Path) -> None:
+    content = saved(rt.fit(SYNTHETIC, EXACT, min_ess=3_000, max_weight=1.5), tmp_path)
+    less = {k: v for k, v in content.items() if k != key}
+    (tmp_path / "t.json").write_text(json.dumps(less))
+    with pytest.raises(FormatError, match=f"missing or unknown: '{key}'"):
+        rt.load_tilt(tmp_path / "t.json", SYNTHETIC)
+
+
+def test_a_file_that_gives_other_weights_than_its_fit_is_refused(tmp_path: Path) -> None:
+    content = saved(rt.fit(SYNTHETIC, ANSWERS, max_weight=1.3), tmp_path)
+    halved = [m / 2 for m in content["multipliers"]]
+    for edit in ({"bounds": None}, {"multipliers": halved}):
+        (tmp_path / "t.json").write_text(json.dumps({**content, **edit}))
+        with pytest.raises(FormatError, match="it was edited after the fit"):
+            rt.load_tilt(tmp_path / "t.json", SYNTHETIC)
+    # Other rows have other weights.
+    few = rt.load_tilt(tmp_path / "t.json", SYNTHETIC[:-1])
+    assert few.moved
+
+
+def test_a_file_without_bounds_says_so(tmp_path: Path) -> None:
     content = saved(rt.fit(SYNTHETIC, ANSWERS), tmp_path)
-    assert not {"bounds", "looseness"} & content.keys()
+    assert content["bounds"] is None
+    assert content["looseness"] == 1
     assert content["method"] == {"name": "default", "denoise": None}
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("bounds", None),
         ("bounds", {}),
         ("bounds", [0, 2]),
         ("bounds.surprise", 1),
@@ -240,3 +261,31 @@ def test_weights_that_break_their_bounds_are_never_handed_out(
     monkeypatch.setattr(Bounds, "inside", lambda bounds: (bounds.lower, bounds.upper * 1.0001))
     with pytest.raises(InternalError, match="do not keep the bounds"):
         rt.fit(SYNTHETIC, ANSWERS, max_weight=1.2)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"max_weight": 50.0}])
+@pytest.mark.parametrize("floor", [0.3, 0.6, 0.95, 0.9995, 0.99999])
+@pytest.mark.parametrize("given", ["near", "far", "impossible"])
+def test_a_floor_is_where_the_weights_end(bounds: Any, floor: float, given: str) -> None:
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"x": rng.normal(0, 1, 2_000), "y": rng.normal(0, 1, 2_000)})
+    values = {"near": [1.0, 0.3], "far": [1.8, -0.9], "impossible": [2.9, 2.9]}[given]
+    answers = rt.Published(
+        "x",
+        [
+            {"mean": c, "value": v, "standard_error": 0.01}
+            for c, v in zip("xy", values, strict=True)
+        ],
+    )
+    free = rt.fit(table, answers, **bounds)
+    least = floor * len(table)
+    tilt = rt.fit(table, answers, min_ess=least, **bounds)
+    assert tilt.ess >= least * (1 - 1e-9)
+    if free.ess >= least:
+        assert tilt.ess == free.ess
+        return
+    # As near as it may be: to a thousandth, also of what is left of the table's own size.
+    assert tilt.ess - least <= 1e-3 * min(least, len(table) - least)
+    assert tilt.certificate["gap"] < 1e-9
+    if given != "impossible":
+        assert tilt.status is rt.Status.FLOOR_REACHED

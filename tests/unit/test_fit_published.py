@@ -370,3 +370,11 @@ def test_a_public_table_can_stand_in_for_the_synthetic_one() -> None:
     for row in tilt.statistics_table():
         assert abs(row["after"] - row["target"]) <= 4 * row["standard_error"] + 1e-6
     assert set(map(tuple, tilt.sample(seed=0).to_numpy())) <= set(map(tuple, public.to_numpy()))
+
+
+def test_the_repr_has_no_misfit_where_nothing_is_noisy() -> None:
+    given = {"mean": "age", "value": 50}
+    exact = fitted({**given, "standard_error": 0}, declared=SCHEMA)
+    assert repr(exact) == f"Tilt(status='converged', rows=4000, ess={exact.ess:.0f})"
+    noisy = fitted({**given, "standard_error": 1}, declared=SCHEMA)
+    assert "misfit_after=" in repr(noisy)

@@ -50,6 +50,12 @@ _FACTOR = 2.0
 _MAX_POINTS = 48
 _MOVES = 4
 
+_NEAR_FLOOR = 3e-4
+"""Logarithm of the trade-off to which the point at the user's floor is found."""
+
+_FARTHEST = 70.0
+"""Logarithms above the first point under the floor, beyond which nothing moves."""
+
 LEAST_ETA = 1e-12
 """The trade-off that stands for 0 where a floor has to be kept by a larger one."""
 
@@ -156,14 +162,49 @@ def _carried(full: Walker, start: Stop) -> State:
     return min(states, key=lambda state: state.value)
 
 
+def _to_floor(walker: Walker, stops: Sequence[Stop], best: Stop, rule: Rule) -> Stop:
+    """The point at the user's floor, if that alone keeps the fit from going on; else ``best``.
+
+    The path's own points are a factor apart, which may be many rows.
+    """
+    below = [stop for stop in stops if stop.point.eta < best.point.eta]
+    floor, whole = walker.judge.min_ess, walker.judge.base_ess
+    if floor is None or floor >= whole * (1 - SLACK) or rule.keep or not below:
+        return best
+    from scipy.optimize import brentq
+
+    low = max(below, key=lambda stop: stop.point.eta)
+    if low.point.allowed or rule.value(low) >= rule.value(best):
+        return best
+    tried = [best]
+
+    def over(log_eta: float) -> float:
+        eta = math.exp(log_eta)
+        stop = walker.at(eta, tried[-1].state, peak=_peak(stops, eta), final=True)
+        tried.append(stop)
+        return stop.point.ess - stop.point.floor
+
+    first = math.log(low.point.eta)
+    last = math.log(best.point.eta) if best.point.eta < np.inf else first + math.log(_FACTOR)
+    while over(last) < 0 and last < first + _FARTHEST:
+        last += math.log(_FACTOR)
+    if tried[-1].point.allowed and over(first) < 0:
+        root = float(brentq(over, first, last, xtol=_NEAR_FLOOR))
+        over(root + 2 * _NEAR_FLOOR)  # to be on the side that is allowed
+    return rule.best(tried)
+
+
 def _descend(walker: Walker, stop: Stop) -> Stop:
     """The point solved to rounding; moved back a little if it is not allowed any more."""
     final = walker.finish(stop)
+    step = _NEAR_FLOOR
     for _ in range(40):
         held = final.point.allowed and not final.strained
         if held or final.verdict is not Verdict.CONVERGED:
             return final
-        final = walker.finish(walker.at(final.point.eta * 1.05, final.state, peak=final.peak))
+        step = min(2 * step, 0.05)
+        eta = final.point.eta * (1 + step)
+        final = walker.at(eta, final.state, peak=final.peak, final=True)
     return walker.base()
 
 
@@ -239,7 +280,8 @@ def fit_path(
         solved = [stop for stop in settled[1:] if stop.verdict is Verdict.CONVERGED]
         best, visited = rule.best(settled), [*stops, *solved]
         cut |= best is settled[0] and len(solved) < len(settled) - 1
-    final = _descend(full, best)
+    on_all = [stop for stop in visited if stop.point.rows == full.reduced.rows.base.size]
+    final = _descend(full, _to_floor(full, on_all, best, rule))
     status = _status(final, visited, rule, queries, cut=cut)
     solution = _solution(problem, full, final, visited, insistent, status)
     solution = replace(_from_anchor(original, anchor, solution, aim), measured=measured.copy())

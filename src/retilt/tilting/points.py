@@ -292,22 +292,24 @@ class Walker:
 
         return embedded
 
-    def at(self, eta: float, start: State | FloatArray, *, peak: float = 0.0) -> Stop:
-        """Solve at one trade-off to a thousandth of the answers' noise.
+    def at(
+        self, eta: float, start: State | FloatArray, *, peak: float = 0.0, final: bool = False
+    ) -> Stop:
+        """Solve at one trade-off to a thousandth of the answers' noise, or (``final``) to rounding.
 
         ``peak`` is the largest trace met on the way here.
         """
-        gap = 1e-6 * max(1, self.reduced.count) / (2 * eta)
-        state, verdict = self.method.solve(self.reduced, eta, start, gap, POINT_STEPS)
+        gap, steps = 1e-6 * max(1, self.reduced.count) / (2 * eta), POINT_STEPS
+        if final:
+            gap, steps = FINAL_GAP, FINAL_STEPS
+        state, verdict = self.method.solve(self.reduced, eta, start, gap, steps)
         return self.stop(eta, state, verdict, peak=peak)
 
     def finish(self, stop: Stop) -> Stop:
         """Solve a point to rounding."""
-        eta = stop.point.eta
-        if eta == np.inf:
+        if stop.point.eta == np.inf:
             return stop
-        state, verdict = self.method.solve(self.reduced, eta, stop.state, FINAL_GAP, FINAL_STEPS)
-        return self.stop(eta, state, verdict, peak=stop.peak)
+        return self.at(stop.point.eta, stop.state, peak=stop.peak, final=True)
 
     def stop(self, eta: float, state: State, verdict: Verdict, *, peak: float = 0.0) -> Stop:
         """Judge a state of the solver."""
@@ -391,6 +393,10 @@ class Rule:
             return np.inf
         if self.keep:
             return 0.0 if stop.point.eta == np.inf else np.inf
+        return self.value(stop)
+
+    def value(self, stop: Stop) -> float:
+        """What the fit is after, whether the point is allowed or not."""
         return stop.point.predicted_error if self.infeasible else stop.point.sure
 
     def best(self, stops: Sequence[Stop]) -> Stop:
