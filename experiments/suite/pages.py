@@ -98,7 +98,11 @@ def improvements(results: Results, metric: str) -> Iterator[str]:
 
 
 def quality(results: Results, metric: str) -> Iterator[str]:
-    """Lines of the table of one metric before and after, worse ones marked."""
+    """Lines of the table of one metric before and after, worse ones marked.
+
+    ``▼`` for worse than the generator with all of the budget, ``▽`` for worse than the table that
+    was post-processed.
+    """
     theirs = printed()
     heads = ["data", "generator", "ε", "printed", "before", "same file", "paper", *WAYS]
     yield f"| {' | '.join(heads)} |"
@@ -107,16 +111,20 @@ def quality(results: Results, metric: str) -> Iterator[str]:
     for place in results.places:
         row = theirs.get(place, {})
         told = " → ".join(filter(None, (row.get(f"{metric}_before"), row.get(f"{metric}_after"))))
-        before = results.cell(place, "none", metric)
+        marked = {"▼": results.cell(place, "none", metric)}
+        marked["▽"] = results.cell(place, "same-file", metric)
         texts = []
         for method in ("none", "same-file", "paper", *WAYS):
             cell = results.cell(place, method, metric)
             text = "" if cell is None else f"{cell.mean:.{digits}f}"
             if cell is not None and cell.deviation is not None:
                 text += f" ± {cell.deviation:.{digits}f}"
-            if cell is not None and before is not None and _worse(cell, before, metric):
-                text += " ▼"
-            texts.append(text)
+            marks = [
+                mark
+                for mark, before in marked.items()
+                if cell is not None and before is not None and _worse(cell, before, metric)
+            ]
+            texts.append(" ".join([text, "".join(marks)]).rstrip())
         yield f"| {' | '.join([*place, told, *texts])} |"
 
 

@@ -91,6 +91,10 @@ OUTPUT = Annotated[Output, typer.Option("--output", help="What to print.")]
 QUIET = Annotated[
     bool, typer.Option("--quiet", help="No progress, and no text beside errors and warnings.")
 ]
+QUIET_FIGURES = Annotated[
+    bool,
+    typer.Option("--quiet", help="No progress. The figures are printed: they are all there is."),
+]
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite existing output files.")]
 
 SCHEMA = Annotated[

@@ -275,11 +275,12 @@ def show_fit(terminal: Terminal, tilt: Tilt, added: int | None = None) -> None:
             f"{left_out} statistics nearer to their targets are left out here (--output json)."
         )
     terminal.say(f"Status: {tilt.status.value}. {tilt.advice}")
-    terminal.say(
-        f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after (mean "
-        "squared distance of all measured queries, such as the means and squares behind a "
-        "correlation, from their noisy answers, in units of the noise)."
-    )
+    if tilt.solution.measured.any():
+        terminal.say(
+            f"Misfit: {number(tilt.misfit_before)} before, {number(tilt.misfit_after)} after (mean "
+            "squared distance of all measured queries, such as the means and squares behind a "
+            "correlation, from their noisy answers, in units of the noise)."
+        )
     terminal.say(
         f"Effective sample size: {tilt.ess:,.0f} of {len(tilt.weights):,} rows. "
         f"Distance from the optimum: {tilt.certificate['gap']:.1g} nats."
@@ -326,13 +327,15 @@ def show_evaluation(terminal: Terminal, evaluation: Evaluation) -> None:
     terminal.say(f"Columns compared: {', '.join(figures['columns'])}.")
     if evaluation.undefined:
         terminal.say(
-            f"Constant in one of the tables, so that correlations count as 0 there: "
+            "Constant in one of the tables, as they are or clamped to their bounds, so that "
+            "correlations count as 0 there: "
             f"{', '.join(evaluation.undefined)}."
         )
 
 
 def show_figures(terminal: Terminal, evaluation: Evaluation) -> None:
     """Print an evaluation's other figures, which are of all columns; under the same warning."""
+    terminal.say(_rows_compared(evaluation.row_counts))
     terminal.table(
         "Distance of the tables from the real one",
         ["", "better", "real", "before", "after"],
@@ -347,8 +350,28 @@ def show_figures(terminal: Terminal, evaluation: Evaluation) -> None:
             f"{evaluation.prediction.rows:,} test rows, by a logistic regression that was trained "
             "on the real table, the synthetic one before, and after."
         )
-    if evaluation.left_out:
-        terminal.say(f"Columns left out: {', '.join(evaluation.left_out)}.")
-    for name, reason in evaluation.reasons.items():
-        terminal.say(f"No value for {name}: {reason}.")
+    _show_absent(terminal, evaluation)
+    show_notes(terminal, evaluation.notes)
     terminal.say(f"All columns: {', '.join(evaluation.all_columns.columns)}. {evaluation.warning}")
+
+
+def _rows_compared(counts: Mapping[str, int]) -> str:
+    """How many rows of each table were read: fewer than there are means a misread file."""
+    called = {
+        "private": "in the private table",
+        "synthetic": "in the synthetic one",
+        "post": "in the post-processed one",
+        "test": "in the test table",
+    }
+    return "Rows read: " + ", ".join(f"{n:,} {called[name]}" for name, n in counts.items()) + "."
+
+
+def _show_absent(terminal: Terminal, evaluation: Evaluation) -> None:
+    """Print which columns and which figures there are not, and why."""
+    left_out = {f"left_out.{name}": name for name in evaluation.left_out}
+    told: dict[tuple[str, str], list[str]] = {}
+    for place, reason in evaluation.reasons.items():
+        what = "Left out" if place in left_out else "No value for"
+        told.setdefault((what, reason), []).append(left_out.get(place, place))
+    for (what, reason), names in told.items():
+        terminal.say(f"{what} {', '.join(names)}: {reason}.")

@@ -66,6 +66,7 @@ from retilt._options import (
     PRIVACY_OUT,
     PRIVATE,
     QUIET,
+    QUIET_FIGURES,
     REPORT,
     RHO,
     ROWS,
@@ -199,9 +200,9 @@ def _check_outputs(
 class _Keeper:
     """Keeps the plan and the answers of a command: what was paid for must not be lost.
 
-    If the command fails after measuring, answers that are in no file yet are written to one of
-    their own in the current folder, or else in the system's folder for temporary files, so that
-    ``retilt fit`` can go on from there.
+    If the command fails after measuring, or its fit falls short (``short``), answers that are in
+    no file yet are written to one of their own in the current folder, or else in the system's
+    folder for temporary files (``kept``), so that ``retilt fit`` can go on from there.
     """
 
     plan_file: Path | None
@@ -211,6 +212,8 @@ class _Keeper:
     ledger: Path | None = None
     answers: Answers | None = None
     saved: bool = False
+    short: bool = False
+    kept: Path | None = None
 
     def keep_plan(self, plan: Plan) -> None:
         if self.plan_file is not None:
@@ -248,7 +251,7 @@ class _Keeper:
         for note in getattr(error, "__notes__", ()):
             print(note, file=sys.stderr)
         # With a ledger they are kept in any case: it tells whoever measures again to fit them.
-        unwanted = kind is None and self.ledger is None
+        unwanted = kind is None and self.ledger is None and not self.short
         if unwanted or self.answers is None or self.saved:
             return
         name = f"retilt-answers-{secrets.token_hex(4)}.json"
@@ -257,6 +260,7 @@ class _Keeper:
             with suppress(InputError):  # the error that led here is the one to tell
                 self.answers.save(place)
                 self._tell_ledger(place)
+                self.kept = place
                 said = f"The budget is spent; the answers were kept in {place}: go on with "
                 said += "`retilt fit`."
                 break
@@ -321,7 +325,13 @@ def _global(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
-    quiet: QUIET = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            help="No progress, and no text beside errors, warnings and evaluate's figures.",
+        ),
+    ] = False,
 ) -> None:
     context.obj = _Session(quiet=quiet)
     if context.invoked_subcommand is None:
@@ -757,8 +767,11 @@ def run(
             on_answers=keeper.keep_answers,
             on_step=step,
         )
+        keeper.short = made.exit_code != 0  # what is advised then is to fit them again
         draw = {"rows": size, "method": value_of(sampling), "seed": seed, "shuffle": shuffle}
         added = _write_fit(made, files, draw, force=force)
+    if keeper.kept is not None:
+        files = {**files, "answers": keeper.kept}
     show_fit(terminal, made, added)
     show_files(terminal, files)
     terminal.result(fit_object(made, files, added))
@@ -808,7 +821,7 @@ def evaluate(
     ] = False,
     schema: SCHEMA = None,
     output: OUTPUT = Output.TEXT,
-    quiet: QUIET = False,
+    quiet: QUIET_FIGURES = False,
 ) -> int:
     """Compare with PRIVATE itself. NOT private: its figures must never be released."""
     from retilt.evaluation import evaluate as compare
@@ -826,7 +839,7 @@ def evaluate(
             detection=detection,
             schema=schema,
         )
-    shown = Terminal(as_json=terminal.as_json)  # what was asked for: --quiet does not hide it
+    shown = Terminal(as_json=terminal.as_json)  # as --quiet's help says
     show_evaluation(shown, result)
     show_figures(shown, result)
     terminal.result(result.to_dict())

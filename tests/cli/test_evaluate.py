@@ -58,8 +58,11 @@ def test_json_has_the_same(run: Run, tables: Path) -> None:
     assert report["groups"]["by_column"].keys() == {"sex", "city"}
     assert report["detection"] is None
     assert report["marginals"]["total_variation"]["two_way"]["before"] > 0
-    assert report["reasons"] == {}
+    assert report["reasons"] == {"detection": "it was not asked for (detection, --detection)"}
     assert report["left_out"] == []
+    assert report["notes"] == []
+    assert report["row_counts"]["private"] == report["row_counts"]["test"] == 4_000
+    assert report["row_counts"].keys() == {"private", "synthetic", "post", "test"}
 
 
 def test_quiet_hides_nothing_that_was_asked_for(run: Run) -> None:
@@ -75,7 +78,15 @@ def test_figures_without_a_value_are_explained(
     private = str(tables / "private.csv")
     assert main(["evaluate", private, private, private]) == 0
     out = capsys.readouterr().out
-    assert "No value for utility_improvement.clamped: the correlation error before is 0" in out
+    for words in (
+        "No value for utility_improvement.raw, utility_improvement.clamped, all_columns.",
+        "the correlation error before is 0",
+        "No value for f1, groups: no target was named (target, --target).",
+        "No value for detection: it was not asked for (detection, --detection).",
+        "Rows read: 4,000 in the private table, 4,000 in the synthetic one, 4,000 in the "
+        "post-processed one.",
+    ):
+        assert words in " ".join(out.split()), words
 
 
 @pytest.mark.parametrize(
@@ -84,7 +95,7 @@ def test_figures_without_a_value_are_explained(
         (["--test", "x.csv"], "test is for predicting a target"),
         (["--positive", "x"], "positive is for predicting a target"),
         (["--target", "nothing"], "no column 'nothing'"),
-        (["--target", "city"], "does not have two different values"),
+        (["--target", "city"], "does not have exactly two different values"),
         (["--target", "income", "--positive", "rich"], "got 'rich', which no row"),
         (["--target", "income", "--test", "none.csv"], "no file 'none.csv'"),
     ],
@@ -113,6 +124,39 @@ def test_private_values_never_show_in_errors(
         assert "SECRET" not in "".join(capsys.readouterr())
     code, _, err = run("--target", "income", "--test", str(secret))
     assert (code, "SECRET" in err) == (0, False)
+
+
+def test_help_says_what_quiet_does(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["evaluate", "--help"], ["--help"]):
+        with contextlib.suppress(SystemExit):
+            main(command)
+        assert "figures" in capsys.readouterr().out.partition("--quiet")[2][:300], command
+
+
+def test_what_is_left_out_is_named_with_the_reason(
+    tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{i % 7},{i % 3},k{i},{i % 5}" for i in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,id,z", *rows]))
+    (tmp_path / "b.csv").write_text("\n".join(["x,y,id", *(r[: r.rindex(",")] for r in rows)]))
+    given = [str(tmp_path / name) for name in ("a.csv", "b.csv", "a.csv")]
+    assert main(["evaluate", *given]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Left out z: the synthetic table lacks it." in out
+    assert "Left out id: column 'id' looks like an identifier" in out
+
+
+def test_a_target_of_one_class_is_noted(
+    run: Run, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    synthetic = (tables / "synthetic.csv").read_text().replace(">50K", "<=50K")
+    (tmp_path / "flat.csv").write_text(synthetic)
+    private, schema = str(tables / "private.csv"), str(tables / "schema.toml")
+    given = [private, str(tmp_path / "flat.csv"), private, "--schema", schema]
+    assert main(["evaluate", *given, "--target", "income", "--test", private]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Note: the target 'income' is never '>50K' in the synthetic table" in out
+    assert out.count("Note:") == 1
 
 
 def test_help_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:

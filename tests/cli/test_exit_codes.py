@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from retilt.cli import main
 
+UNREACHABLE = [
+    "run", "private.csv", "synthetic.csv", "--moments", "x", "--schema", "schema.toml",
+    "--epsilon", "1",
+]  # fmt: skip
 
-def test_unreachable_answers_are_exit_code_4_with_outputs(tmp_path, capsys):
+
+@pytest.fixture
+def unreachable(tmp_path, monkeypatch):
     """A synthetic table with no row where the private one has most of its rows."""
     (tmp_path / "private.csv").write_text("x\n" + "9\n" * 4000 + "0\n" * 10, "utf-8")
     rows = "".join(f"{i % 3}\n" for i in range(4000))
@@ -15,25 +22,40 @@ def test_unreachable_answers_are_exit_code_4_with_outputs(tmp_path, capsys):
     (tmp_path / "schema.toml").write_text(
         '[columns.x]\nkind = "numeric"\nlower = 0\nupper = 10\n', "utf-8"
     )
-    code = main(
-        ["run", str(tmp_path / "private.csv"), str(tmp_path / "synthetic.csv"), "--moments", "x",
-         "--schema", str(tmp_path / "schema.toml"), "--epsilon", "1", "--output", "json",
-         "-o", str(tmp_path / "post.csv")]
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+
+
+def test_unreachable_answers_are_exit_code_4_with_outputs(unreachable, capsys):
+    code = main([*UNREACHABLE, "--output", "json", "-o", "post.csv"])
     report = json.loads(capsys.readouterr().out)
     assert code == 4
     assert report["status"] == "infeasible_measures"
     assert report["advice"]
-    assert (tmp_path / "post.csv").exists()
+    assert Path("post.csv").exists()
 
 
-def test_reachable_answers_are_exit_code_0(tables, tmp_path):
+def test_what_exit_code_4_advises_can_be_done(unreachable, capsys):
+    """The advice is to fit other rows to the answers: they are paid for, and must be there."""
+    assert main([*UNREACHABLE, "--output", "json", "-o", "post.csv"]) == 4
+    out, err = capsys.readouterr()
+    (kept,) = Path().glob("retilt-answers-*.json")
+    assert json.loads(out)["files"] == {"table": "post.csv", "answers": str(kept)}
+    assert f"the answers were kept in {kept}: go on with `retilt fit`" in " ".join(err.split())
+    mixed = ["fit", "synthetic.csv", str(kept), "--support", "mix", "--seed", "0", "-o", "mix.csv"]
+    assert main(mixed) == 0
+    assert main([*UNREACHABLE, "--answers", "answers.json"]) == 4
+    assert list(Path().glob("retilt-answers-*.json")) == [kept]
+
+
+def test_reachable_answers_are_exit_code_0(tables, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code = main(
         ["run", str(tables / "private.csv"), str(tables / "synthetic.csv"), "--moments", "age",
          "--schema", str(tables / "schema.toml"), "--epsilon", "1", "--quiet",
          "-o", str(tmp_path / "post.csv")]
     )  # fmt: skip
     assert code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["post.csv"]
 
 
 @pytest.mark.parametrize("epsilon", ["0", "inf"])

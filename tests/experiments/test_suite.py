@@ -127,13 +127,15 @@ def test_the_tables_say_who_is_better_and_what_got_worse(tmp_path: Path) -> None
         *values("paper", "f1", 0.4, 0.4),
         *values("retilt", "f1", 0.49, 0.52),
         *values("none", "js", 0.1),
+        *values("same-file", "js", 0.2),
         *values("retilt", "js", 0.3),
+        *values("retilt-mix", "js", 0.15),
     ]
     assert str(Results(table).cell(place, "retilt", "utility_improvement")) == "0.60 ± 0.14"
     text = page(table)
     assert "| Adult | MST | 2 | 0.22 | 0.20 ± 0.14 | **0.60 ± 0.14** | 0.10 ± 0.00 |  |  |" in text
     assert "| 0.500 |  | 0.400 ± 0.000 ▼ | 0.505 ± 0.021 |" in text
-    assert "0.300 ▼" in text
+    assert "| 0.100 | 0.200 ▼ |  | 0.300 ▼▽ | 0.150 ▼ |" in text
     document = tmp_path / "results.md"
     document.write_text(f"# Results\n{BEGIN}\nold\n{END}\nend\n")
     put_into(document, table)

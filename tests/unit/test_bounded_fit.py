@@ -289,3 +289,31 @@ def test_a_floor_is_where_the_weights_end(bounds: Any, floor: float, given: str)
     assert tilt.certificate["gap"] < 1e-9
     if given != "impossible":
         assert tilt.status is rt.Status.FLOOR_REACHED
+
+
+@pytest.mark.parametrize("error", [0.01, 0])
+@pytest.mark.parametrize("floor", [0.3, 0.6, 0.9, 0.9995])
+def test_the_status_names_the_limit_that_is_met_first(floor: float, error: float) -> None:
+    """Of answers that the bounds keep out of reach, but not before the floor does."""
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"x": rng.normal(0, 1, 2_000), "y": rng.normal(0, 1, 2_000)})
+
+    def fitted(x: float, y: float, **options: float) -> rt.Tilt:
+        given = [{"mean": c, "value": v, "standard_error": error} for c, v in (("x", x), ("y", y))]
+        return rt.fit(table, rt.Published("x", given), **options)  # type: ignore[arg-type]
+
+    bounds = {"max_weight": 5.0, "min_weight": 0.1}
+    alone = fitted(1.8, -0.9, **bounds)
+    assert alone.status is rt.Status.INFEASIBLE_MEASURES
+    tilt = fitted(1.8, -0.9, min_ess=2_000 * floor, **bounds)
+    assert alone.ess < tilt.ess
+    assert tilt.status is rt.Status.FLOOR_REACHED
+    assert tilt.exit_code == 4
+    at_bounds = tilt.solution.bounds is not None and any(
+        tilt.solution.bounds.at_bounds(tilt.solution.weights, tilt.base)
+    )
+    assert ("larger max_weight" in tilt.advice) is at_bounds
+    assert at_bounds is (floor < 0.9)
+    # What no weights of these rows can reach, no floor keeps them from.
+    nothing = fitted(2.9, 2.9, min_ess=2_000 * floor, **bounds)
+    assert nothing.status is rt.Status.INFEASIBLE_MEASURES

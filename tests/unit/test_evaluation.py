@@ -15,12 +15,13 @@ import pytest
 
 import retilt as rt
 from retilt.evaluation import Comparison, correlation_matrix
-from retilt.exceptions import ColumnTypeError, InputError, WorkloadError
+from retilt.exceptions import ColumnTypeError, InputError, SchemaError, WorkloadError
 
 NAMES = ["a", "b", "c"]
 KEYS = [
     "private",
     "warning",
+    "row_counts",
     "columns",
     "correlation_error",
     "utility_improvement",
@@ -32,7 +33,14 @@ KEYS = [
     "detection",
     "left_out",
     "reasons",
+    "notes",
 ]
+PARTS = {
+    "f1": "no target was named (target, --target)",
+    "groups": "no target was named (target, --target)",
+    "detection": "it was not asked for (detection, --detection)",
+}
+"""Why these are null if nothing but the tables is given."""
 
 
 def table(seed: int, pull: float, rows: int = 600) -> pa.Table:
@@ -59,7 +67,7 @@ def test_the_errors_are_numpys() -> None:
         assert comparison.improvement == pytest.approx(1 - after / before)
     assert found.columns == ("a", "b", "c")
     assert found.undefined == ()
-    assert found.reasons == {}
+    assert found.reasons == PARTS
 
 
 def test_values_outside_the_bounds_count_raw_and_clamped() -> None:
@@ -174,6 +182,26 @@ def test_columns_that_a_table_lacks_are_left_out_unless_asked_for() -> None:
         rt.evaluate(wrong, mixed(1), mixed(2), columns=["a", "c"])
 
 
+def test_what_the_synthetic_table_alone_lacks_is_left_out_by_name() -> None:
+    more = [t.append_column("extra", pa.array(range(len(t)))) for t in (REAL, POST)]
+    found = rt.evaluate(more[0], SYNTHETIC, more[1])
+    assert found.left_out == ("extra",)
+    assert found.reasons["left_out.extra"] == "the synthetic table lacks it"
+    assert rt.evaluate(REAL, SYNTHETIC, more[1]).left_out == ("extra",)
+
+
+def test_what_is_left_out_has_its_reason() -> None:
+    found = rt.evaluate(mixed(0).drop_columns(["b"]), mixed(1), mixed(2), columns=["a", "sex"])
+    assert found.reasons["left_out.b"] == "the private table lacks it"
+    assert "looks like an identifier" in found.reasons["left_out.id"]
+    assert "workload" not in found.reasons["left_out.id"]
+    lists = mixed(2).set_column(2, "c", pa.array([[1]] * 600))
+    found = rt.evaluate(mixed(0), mixed(1), lists, columns=["a", "b"])
+    assert found.reasons["left_out.c"] == "its type in the post-processed table does not fit"
+    with pytest.raises(SchemaError, match=r"identifier.*Leave it out of the comparison"):
+        rt.evaluate(mixed(0), mixed(1), mixed(2), columns=["a", "id"])
+
+
 def test_one_row() -> None:
     one = mixed(0).slice(0, 1)
     found = rt.evaluate(one, one, mixed(1), columns=["a", "b"], schema=WIDE, detection=True)
@@ -183,14 +211,44 @@ def test_one_row() -> None:
     assert "too few" in content["reasons"]["detection.auc.before"]
 
 
-def test_huge_values_have_no_correlation_and_are_named() -> None:
+@pytest.mark.parametrize("huge", [1e30, 1e154, 1e200, 1.7e308])
+def test_huge_values_are_correlated_as_any(huge: float) -> None:
     values = REAL["a"].to_numpy().copy()
-    values[3] = 1.7e308
-    huge = REAL.set_column(0, "a", pa.array(values))
-    found = rt.evaluate(huge, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
-    assert found.undefined == ("a",)
-    assert np.isfinite([found.raw.before, found.raw.after]).all()
-    json.dumps(found.to_dict(), allow_nan=False)
+    values[3] = huge
+    one = REAL.set_column(0, "a", pa.array(values))
+    found = rt.evaluate(one, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+    assert found.undefined == ()
+    values = np.zeros(600)
+    values[3] = 1.0  # beside it, all others are 0
+    alike = REAL.set_column(0, "a", pa.array(values))
+    expected = np.abs(matrix(SYNTHETIC) - matrix(alike)).sum()
+    assert found.raw.before == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e-200, 1e-50, 1e-9, 1e9, 1e200, 4e307])
+def test_correlations_do_not_depend_on_the_unit(unit: float) -> None:
+    tables = [
+        t.set_column(0, "a", pa.array(t["a"].to_numpy() / 8 * unit))
+        for t in (REAL, SYNTHETIC, POST)
+    ]
+    schema = {**WIDE, "a": {"kind": "numeric", "lower": -unit, "upper": unit}}
+    found = rt.evaluate(*tables, columns=NAMES, schema=schema)
+    expected = rt.evaluate(REAL, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+    assert found.undefined == ()
+    assert found.raw.before == pytest.approx(expected.raw.before, rel=1e-9)
+    assert found.clamped.after == pytest.approx(expected.clamped.after, rel=1e-9)
+
+
+def test_a_small_spread_is_no_constant() -> None:
+    """Within bounds that lie far apart, and far from 0."""
+    tables = [
+        t.set_column(0, "a", pa.array(t["a"].to_numpy() + 1e6)) for t in (REAL, SYNTHETIC, POST)
+    ]
+    wide = {**WIDE, "a": rt.Numeric(-1e15, 1e15)}
+    found = rt.evaluate(*tables, columns=NAMES, schema=wide)
+    expected = rt.evaluate(REAL, SYNTHETIC, POST, columns=NAMES, schema=WIDE)
+    assert found.undefined == ()
+    assert found.clamped.before == pytest.approx(expected.clamped.before, rel=1e-6)
 
 
 def test_every_kind_of_table(tmp_path: Path) -> None:
@@ -212,11 +270,25 @@ def test_every_kind_of_table(tmp_path: Path) -> None:
         ({"schema": "none.toml"}, InputError, "none.toml"),
         ({"test": REAL}, InputError, "test is for predicting a target"),
         ({"positive": 1}, InputError, "positive is for predicting a target"),
-        ({"target": 3}, InputError, "target: expected the name"),
+        ({"target": 3}, InputError, "target: got 3, expected the name"),
         ({"target": "z"}, WorkloadError, "the synthetic table has no column 'z'"),
-        ({"target": "a"}, InputError, "does not have two different values in column 'a'"),
+        ({"target": "a"}, InputError, "column 'a' does not have exactly two different"),
         ({"target": "a", "positive": 1e9}, InputError, "which no row of the private table"),
         ({"target": "a", "positive": "word"}, InputError, "got 'word', which no row"),
+        ({"columns": 3}, InputError, "columns: got 3, expected a list"),
+        ({"columns": {"a", "b"}}, InputError, "columns: got an object of 2, expected a list"),
+        ({"columns": {"a": 1, "b": 2}}, InputError, "columns: got an object of 2"),
+        ({"columns": b"ab"}, InputError, "columns: got b'ab', expected a list"),
+        ({"columns": ["a", 1]}, InputError, "columns: got 1 among the names, expected text"),
+        ({"target": ["a"]}, InputError, "target: got"),
+        ({"target": "a", "positive": ["x"]}, InputError, "positive: got .*expected one value"),
+        ({"target": "a", "positive": b"x"}, InputError, "positive: got .*expected one value"),
+        ({"detection": "no"}, InputError, "detection: got 'no', expected True or False"),
+        ({"detection": 1}, InputError, "detection: got 1, expected True or False"),
+        ({"detection": None}, InputError, "detection: got None, expected True or False"),
+        ({"schema": 3}, SchemaError, "schema: got 3, expected the path"),
+        ({"schema": ["a"]}, SchemaError, "schema: got .*expected the path"),
+        ({"target": "a", "test": 3}, InputError, "the test table: got an object of type int"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -241,6 +313,42 @@ def test_each_table_is_called_by_its_name(number: int, what: str) -> None:
         rt.evaluate(*tables, columns=NAMES, schema=WIDE)
 
 
+@pytest.mark.parametrize("given", [None, 3, True, b"x", ["SECRET"], {"SECRET": 1}, np.zeros(3)])
+def test_what_is_no_table_is_refused_by_its_place(given: Any) -> None:
+    kind = type(given).__name__
+    for number, what in enumerate(("private", "synthetic", "post-processed")):
+        tables: list[Any] = [REAL, SYNTHETIC, POST]
+        tables[number] = given
+        with pytest.raises(InputError, match=f"the {what} table: got an object of type {kind}"):
+            rt.evaluate(*tables)
+
+
+def test_an_empty_table_is_told_before_its_columns_are() -> None:
+    for empty in (SYNTHETIC.slice(0, 0), SYNTHETIC.to_pandas().head(0)):
+        with pytest.raises(InputError, match="the synthetic table has no rows"):
+            rt.evaluate(REAL, empty, POST)
+
+
+def test_messages_speak_of_what_is_compared() -> None:
+    with pytest.raises(WorkloadError, match="Compare columns that all tables have") as caught:
+        rt.evaluate(REAL.drop_columns(["b"]), SYNTHETIC, POST)
+    assert "plan" not in str(caught.value)
+    lists = POST.set_column(0, "a", pa.array([[1.0]] * len(POST)))
+    with pytest.raises(ColumnTypeError, match="the post-processed table, column 'a'"):
+        rt.evaluate(REAL, SYNTHETIC, lists)
+
+
+def test_numpys_options_are_pythons() -> None:
+    names = np.array(NAMES)
+    found = rt.evaluate(REAL, SYNTHETIC, POST, columns=names, detection=np.bool_(False))  # type: ignore[arg-type]
+    assert found == rt.evaluate(REAL, SYNTHETIC, POST, columns=pd.Index(NAMES))  # type: ignore[arg-type]
+
+
+def test_a_polars_lazy_frame_is_opened_without_a_warning() -> None:
+    lazy = pl.from_arrow(SYNTHETIC).lazy()  # type: ignore[union-attr]
+    assert rt.evaluate(REAL, lazy, POST) == rt.evaluate(REAL, SYNTHETIC, POST)
+
+
 def test_types_that_do_not_fit_are_refused() -> None:
     lists = REAL.set_column(0, "a", pa.array([[1.0]] * len(REAL)))
     with pytest.raises(ColumnTypeError, match="its type is list,"):
@@ -250,6 +358,9 @@ def test_types_that_do_not_fit_are_refused() -> None:
 def test_the_result_says_that_it_is_not_private() -> None:
     found = rt.evaluate(REAL, SYNTHETIC, POST)
     assert found.warning.startswith("NOT PRIVATE")
+    for shown in (repr(found), str(found)):
+        assert shown.startswith('Evaluation(warning="NOT PRIVATE')
+        assert "row_counts={'private': 600" in shown
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["private"] is False
     assert content["warning"] == found.warning
@@ -261,11 +372,13 @@ def test_the_result_says_that_it_is_not_private() -> None:
     assert content["correlation_error"]["after"]["raw"] == found.raw.after
     assert content["utility_improvement"]["clamped"] == found.clamped.improvement
     assert content["undefined"] == []
-    assert content["reasons"] == {}
+    assert content["reasons"] == PARTS
+    assert content["row_counts"] == {"private": 600, "synthetic": 600, "post": 600}
+    assert content["notes"] == []
     assert list(content) == KEYS
     same = rt.evaluate(REAL, REAL, POST).to_dict()
     assert same["utility_improvement"] == {"raw": None, "clamped": None}
-    assert set(same["reasons"]) == {
+    assert set(same["reasons"]) - set(PARTS) == {
         f"{part}utility_improvement.{kind}"
         for part in ("", "all_columns.")
         for kind in ("raw", "clamped")

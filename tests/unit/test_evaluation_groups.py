@@ -97,5 +97,19 @@ def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == rt.evaluate(*tables, detection=True).detection
 
 
+def test_columns_of_nulls_hinder_no_detection() -> None:
+    tables = [rows(0, 0.0), rows(1, 0.0), rows(2, 3.0)]
+    nulls = pa.nulls(800, pa.float64())
+    schema = {"z": rt.Numeric(0, 1, nullable=True)}
+    some = pa.array([0.5] + [None] * 799, pa.float64())
+    wider = [t.append_column("z", c) for t, c in zip(tables, (nulls, some, nulls), strict=True)]
+    found = rt.evaluate(*wider, schema=schema, detection=True)
+    expected = rt.evaluate(*tables, detection=True)
+    assert found.detection is not None
+    assert expected.detection is not None
+    assert found.detection.auc.after == expected.detection.auc.after
+    assert not [place for place in found.reasons if place.startswith("detection")]
+
+
 def test_only_if_asked_for() -> None:
     assert rt.evaluate(rows(0, 0.0), rows(1, 0.0), rows(2, 0.0)).to_dict()["detection"] is None

@@ -208,7 +208,7 @@ def test_text_that_is_not_utf8_counts_as_another_category() -> None:
     other = pa.table({"x": ["a", "a", "b", "b"], "y": ["u", "v", "u", "v"]})
     found = rt.evaluate(real, other, other, schema={"y": rt.Categorical(("u", "v"))})
     assert found.marginals.one_way.before == pytest.approx(0.25 / 2)
-    assert found.reasons == {}
+    assert not [place for place in found.reasons if place.startswith("marginals")]
 
 
 def test_more_texts_than_can_be_listed_count_together() -> None:

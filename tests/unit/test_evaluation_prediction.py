@@ -114,6 +114,8 @@ def test_the_rarer_value_is_one_or_the_one_that_is_named() -> None:
     assert flags is not None
     assert flags.positive is True
     assert evaluate(target="flag", positive=False).to_dict()["f1"]["positive"] is False
+    truth = evaluate(positive=True).prediction  # True is 1
+    assert truth == evaluate(positive=1).prediction
     for value in (np.bool_(False), REAL["flag"].unique()[0]):
         told = evaluate(target="flag", positive=value).to_dict()
         assert json.loads(json.dumps(told))["f1"]["positive"] is bool(value)
@@ -142,6 +144,13 @@ def test_one_class_is_predicted_always() -> None:
     positive = int(TEST["bought"].sum())
     assert found.one_hot.before == pytest.approx(2 * positive / (90 + positive))
     assert found.one_hot.after == 0
+    notes = evaluate(REAL, ones, zeros, schema=schema).notes
+    assert ["synthetic" in note for note in notes] == [True, False]
+    assert "'bought' is 1 in the synthetic table" in notes[0]
+    assert "'bought' is never 1 in the post-processed table" in notes[1]
+    assert evaluate().notes == ()
+    # Where there is no F1, there is nothing to say of it.
+    assert evaluate(REAL, ones, zeros, schema=schema, test=TEST[TEST["bought"] == 0]).notes == ()
 
 
 def test_no_score_without_test_rows_of_the_class() -> None:
@@ -149,7 +158,11 @@ def test_no_score_without_test_rows_of_the_class() -> None:
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert content["f1"]["one_hot"] == {"real": None, "before": None, "after": None}
     assert content["reasons"]["f1.one_hot.before"] == "no test row is of the positive class"
-    assert evaluate(test=None).to_dict()["f1"] is None
+    content = evaluate(test=None).to_dict()
+    assert content["f1"] is None
+    assert content["reasons"]["f1"] == "no test rows were given (test, --test)"
+    unknown = evaluate(test=TEST.assign(bought=np.nan).astype({"bought": float}))
+    assert unknown.reasons["f1.one_hot.real"] == "no test row has a target"
 
 
 def test_features_that_are_all_null_are_dropped() -> None:
@@ -170,6 +183,33 @@ def test_extreme_numbers_give_a_score_or_a_reason() -> None:
     json.dumps(content, allow_nan=False)
     reason = content["reasons"].get("f1.one_hot.before")
     assert (content["f1"]["one_hot"]["before"] is None) == (reason is not None)
+
+
+def test_a_number_too_far_from_the_others_is_told() -> None:
+    wild = SYNTHETIC.assign(x=SYNTHETIC["x"].where(SYNTHETIC.index != 5, 1e200))
+    found = evaluate(REAL, wild, POST)
+    assert found.prediction is not None
+    assert found.prediction.one_hot.before is None
+    assert "too far from the others" in found.reasons["f1.one_hot.before"]
+
+
+@pytest.mark.parametrize("unit", [1e-308, 1e-200, 1e200, 1e306])
+def test_scores_do_not_depend_on_the_unit(unit: float) -> None:
+    scaled = [t.assign(x=t["x"] * unit) for t in (REAL, SYNTHETIC, POST, TEST)]
+    schema = {"x": {"kind": "numeric", "lower": -20 * unit, "upper": 20 * unit}}
+    found = evaluate(*scaled[:3], test=scaled[3], schema=schema, detection=True)
+    expected = evaluate(schema={"x": rt.Numeric(-20, 20)}, detection=True)
+    assert found.prediction is not None
+    assert expected.prediction is not None
+    for name in ("one_hot", "label_encoded"):
+        score = getattr(found.prediction, name).to_dict()
+        assert score == pytest.approx(getattr(expected.prediction, name).to_dict(), abs=0.02)
+    assert found.detection is not None
+    assert found.detection.to_dict()["auc"] == pytest.approx(
+        expected.detection.to_dict()["auc"],
+        abs=0.02,  # type: ignore[union-attr]
+    )
+    assert found.marginals.jensen_shannon == expected.marginals.jensen_shannon
 
 
 def test_long_tables_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,6 +337,7 @@ def test_the_report_says_where_they_come_from(tmp_path: Path) -> None:
     assert "retilt measured nothing and spent no privacy budget" in page
     assert "Their privacy, as the source says" in page
     assert "All 6 statistics agree with their targets" in page
+    assert "no statistic is noisy" in page
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,6 +348,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["fit", str(synthetic), str(answers), "-o", str(out)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "come from elsewhere: The census. retilt measured nothing" in said
+    assert "Misfit" not in said  # in units of a noise that there is none of
     assert len(pd.read_csv(out)) == len(SYNTHETIC)
     options = ["--weights", str(tmp_path / "w.csv"), "--output", "json"]
     assert main(["fit", str(synthetic), str(answers), *options]) == 0

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from retilt._input import listed
 from retilt.engines.base import Table
-from retilt.engines.local import open_table
 from retilt.evaluation.correlations import compare_correlations
 from retilt.evaluation.detection import detect
 from retilt.evaluation.groups import compare_groups
-from retilt.evaluation.learning import require_learning
 from retilt.evaluation.marginals import compare_marginals
-from retilt.evaluation.prediction import predict
+from retilt.evaluation.opening import NAMES, REAL, TABLES, open_tables
+from retilt.evaluation.options import check_options
+from retilt.evaluation.prediction import one_sided, predict
 from retilt.evaluation.result import Evaluation
 from retilt.evaluation.sides import Sides, read_sides
-from retilt.evaluation.targets import choose_target
+from retilt.evaluation.targets import Target, choose_target
 from retilt.exceptions import ColumnTypeError, InputError, SchemaError, WorkloadError
 from retilt.schema.columns import Column, Schema
 from retilt.schema.encode import check_type
 from retilt.schema.formats import Declared, load_declared, resolve
-from retilt.tables import check_table, require_columns
+from retilt.tables import require_columns
 
-_NAMES = ("the private table", "the synthetic table", "the post-processed table", "the test table")
+_NO_TARGET = "no target was named (target, --target)"
+_NO_TEST = "no test rows were given (test, --test)"
+_NO_DETECTION = "it was not asked for (detection, --detection)"
 
 
 def evaluate(
@@ -72,8 +75,9 @@ def evaluate(
     Raises
     ------
     InputError
-        A table is empty or can't be read, the options don't go together, the target has not two
-        values, or scikit-learn is missing.
+        A table is empty or can't be read, a CSV file has a quote that is not closed, an option is
+        of another type, the options don't go together, the target has not two values, or
+        scikit-learn is missing.
     WorkloadError, ColumnTypeError, SchemaError
         A column that was asked for is missing, of another type, or of no kind that is decided.
 
@@ -85,49 +89,50 @@ def evaluate(
     >>> found.marginals.one_way
     Figure(before=0.125, after=0.0)
     """
-    _check_options(target, test, positive, detection=detection)
+    names = check_options(
+        target=target,
+        test=test,
+        positive=positive,
+        detection=detection,
+        schema=schema,
+        columns=columns,
+    )
     given = [private, synthetic, post] if test is None else [private, synthetic, post, test]
-    tables = [open_table(source, private=place in (0, 3)) for place, source in enumerate(given)]
-    resolved, chosen, left_out = _choose(tables, columns, target, schema)
-    for table, what in zip(tables, _NAMES, strict=False):
-        if table.rows == 0:
-            raise InputError(f"{what} has no rows; there is nothing to compare.")
+    tables, notes = open_tables(given)
+    resolved, chosen, left_out = _choose(tables, names, target, schema)
     sides = read_sides(resolved, tables)
     # Extreme values may overflow; what comes of it is no finite figure, and is told as such.
     with np.errstate(all="ignore"):
-        return _figures(sides, chosen, target, positive, left_out, detection=detection)
-
-
-def _check_options(target: Any, test: Any, positive: Any, *, detection: bool) -> None:
-    for name, value in (("test", test), ("positive", positive)):
-        if value is not None and target is None:
-            raise InputError(f"{name} is for predicting a target: name one (target, --target).")
-    if target is not None and not isinstance(target, str):
-        raise InputError("target: expected the name of a column.")
-    if test is not None:
-        require_learning("F1 on test rows")
-    if detection:
-        require_learning("detection")
+        chosen_target = None if target is None else choose_target(sides, target, positive)
+        found = _figures(sides, chosen, chosen_target, detection=bool(detection))
+    return replace(
+        found,
+        left_out=tuple(left_out),
+        row_counts=dict(zip(TABLES, (table.rows for table in tables), strict=False)),
+        reasons={**found.reasons, **{f"left_out.{n}": why for n, why in left_out.items()}},
+        notes=(*notes, *found.notes),
+    )
 
 
 def _figures(
-    sides: Sides,
-    chosen: tuple[str, ...],
-    target_name: str | None,
-    positive: str | float | bool | None,
-    left_out: tuple[str, ...],
-    *,
-    detection: bool,
+    sides: Sides, chosen: tuple[str, ...], target: Target | None, *, detection: bool
 ) -> Evaluation:
-    target = None if target_name is None else choose_target(sides, target_name, positive)
+    """Everything but what is known before a figure is calculated."""
     aligned, every = compare_correlations(sides, chosen)
     reasons: dict[str, dict[str, str]] = {"marginals": {}, "f1": {}, "groups": {}, "detection": {}}
     marginals = compare_marginals(sides, reasons["marginals"])
     prediction = groups = None
-    if target is not None:
+    absent = {} if detection else {"detection": _NO_DETECTION}
+    notes: list[str] = []
+    if target is None:
+        absent = {"f1": _NO_TARGET, "groups": _NO_TARGET, **absent}
+    else:
         groups = compare_groups(sides, target, reasons["groups"])
-        if sides.test is not None:
+        if sides.test is None:
+            absent = {"f1": _NO_TEST, **absent}
+        else:
             prediction = predict(sides, target, sides.test, reasons["f1"])
+            notes += one_sided(sides, target, prediction.one_hot)
     detected = detect(sides, reasons["detection"]) if detection else None
     missing = {f"{part}.{name}": why for part, of in reasons.items() for name, why in of.items()}
     return Evaluation(
@@ -137,8 +142,8 @@ def _figures(
         prediction=prediction,
         groups=groups,
         detection=detected,
-        left_out=left_out,
-        reasons={**aligned.reasons(), **every.reasons("all_columns."), **missing},
+        reasons={**aligned.reasons(), **every.reasons("all_columns."), **missing, **absent},
+        notes=tuple(notes),
     )
 
 
@@ -147,47 +152,82 @@ def _figures(
 
 def _choose(
     tables: Sequence[Table], columns: Sequence[str] | None, target: str | None, schema: Any
-) -> tuple[Schema, tuple[str, ...], tuple[str, ...]]:
-    """Return the schema of all that is compared, what was asked for, and what is left out."""
+) -> tuple[Schema, tuple[str, ...], dict[str, str]]:
+    """Return the schema of all that is compared, what was asked for, and why what is left out."""
     synthetic, declared = tables[1], load_declared(schema)
-    decided = _decided(declared, synthetic)
-    if columns is None:
-        asked = list(decided)
-    else:
-        if isinstance(columns, str):
-            raise InputError(f"columns: got {columns!r}, expected a list of names.")
-        asked = list(dict.fromkeys(columns))
-        require_columns(synthetic, asked, _NAMES[1])
+    decided, undecided = _decided(declared, synthetic)
+    asked = list(decided) if columns is None else list(columns)
+    require_columns(synthetic, asked, NAMES[1])
     if len(asked) < 2:
-        raise InputError(f"columns: got {len(asked)}, expected at least two to correlate.")
+        what = "the columns whose kind the schema or the synthetic table decides"
+        raise InputError(
+            f"columns: got {len(asked)}{f' ({what})' if columns is None else ''}, expected at "
+            "least two to correlate."
+        )
     needed = asked if target is None else list(dict.fromkeys([*asked, target]))
-    require_columns(synthetic, needed, _NAMES[1])
-    # One that is not decided is refused, with the reason.
-    wanted = Schema(
-        {n: decided[n] if n in decided else resolve(declared, synthetic, [n])[n] for n in needed}
-    )
-    for place, (table, what) in enumerate(zip(tables, _NAMES, strict=False)):
-        check_table(table, wanted, what, private=place in (0, 3))
-    shared = {n: c for n, c in decided.items() if n in wanted or _in_all(tables, n, c)}
-    every = Schema({**wanted.columns, **shared})
+    require_columns(synthetic, needed, NAMES[1])
+    for name in needed:
+        if name in undecided:
+            raise SchemaError(f"{undecided[name]}.")
+    wanted = {name: decided[name] for name in needed}
+    for place, (table, what) in enumerate(zip(tables, NAMES, strict=False)):
+        _check_columns(table, wanted, what, private=place in REAL)
+    left_out = {
+        name: reason
+        for name in dict.fromkeys(n for table in (synthetic, *tables) for n in table.names)
+        if name not in wanted
+        and (reason := _obstacle(tables, decided, undecided, name)) is not None
+    }
+    every = Schema({**wanted, **{n: c for n, c in decided.items() if n not in left_out}})
     in_order = every.subset([n for n in synthetic.names if n in every])
-    return in_order, tuple(asked), tuple(n for n in synthetic.names if n not in every)
+    return in_order, tuple(asked), left_out
 
 
-def _decided(declared: Declared, synthetic: Table) -> dict[str, Column]:
-    found: dict[str, Column] = {}
+def _decided(declared: Declared, synthetic: Table) -> tuple[dict[str, Column], dict[str, str]]:
+    """What the synthetic table's columns are; and of those that are not decided, why."""
+    found, undecided = {}, {}
     for name in synthetic.names:
-        with suppress(SchemaError):
+        try:
             found[name] = resolve(declared, synthetic, [name])[name]
-    return found
+        except SchemaError as error:
+            # A schema's reader takes it that whoever asks has a workload.
+            reason = str(error).replace("the workload", "the comparison")
+            undecided[name] = reason.removesuffix(".")
+    return found, undecided
 
 
-def _in_all(tables: Sequence[Table], name: str, column: Column) -> bool:
-    """Whether every table has a column of a type that fits."""
-    try:
-        for table in tables:
-            require_columns(table, [name], "a table")
+def _check_columns(table: Table, wanted: Mapping[str, Column], what: str, *, private: bool) -> None:
+    """Refuse a table that lacks a column, or whose declared types can't hold it."""
+    missing = [name for name in wanted if name not in table.names]
+    if missing and private:  # what it has instead is not told: its first row, without a header
+        raise WorkloadError(
+            f"{what} has no column {listed(missing)}. Compare columns that all tables have "
+            "(columns, --columns), or name it as the synthetic table does (a CSV file has the "
+            "names in its first line)."
+        )
+    require_columns(table, tuple(wanted), what)
+    for name, column in wanted.items():
+        try:
             check_type(name, column, table.arrow_type(name))
-    except (WorkloadError, ColumnTypeError):
-        return False
-    return True
+        except ColumnTypeError as error:
+            raise ColumnTypeError(f"{what}, {error}") from None
+
+
+def _obstacle(
+    tables: Sequence[Table],
+    decided: Mapping[str, Column],
+    undecided: Mapping[str, str],
+    name: str,
+) -> str | None:
+    """Why a column can't be compared."""
+    for table, what in zip(tables, NAMES, strict=False):
+        if name not in table.names:
+            return f"{what} lacks it"
+    if name in undecided:
+        return undecided[name]
+    for table, what in zip(tables, NAMES, strict=False):
+        try:
+            check_type(name, decided[name], table.arrow_type(name))
+        except ColumnTypeError:
+            return f"its type in {what} does not fit"
+    return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from retilt.evaluation.sides import Sides
+from retilt.evaluation.sides import HUGE, Sides
 from retilt.measures.base import FloatArray
 
 NOTHING_TO_IMPROVE = "the correlation error before is 0: there is nothing to improve"
@@ -20,13 +20,26 @@ def correlation_matrix(values: FloatArray) -> FloatArray:
     >>> correlation_matrix(np.array([[0.0, 1, 2], [1, 1, 1]])).round(1).tolist()
     [[1.0, nan], [nan, nan]]
     """
-    centred = values - values.mean(axis=1, keepdims=True)
+    centred = _centred(values)
     covariance = centred @ centred.T / max(values.shape[1], 1)
     variance = np.diag(covariance)
-    # A constant column leaves rounding errors; the values lie in [0, 1] or not far outside.
-    spread = np.sqrt(np.where(variance > 1e-18, variance, np.nan))
+    spread = np.sqrt(np.where(variance > 0, variance, np.nan))
     result: FloatArray = covariance / np.outer(spread, spread)
     return result
+
+
+def _centred(values: FloatArray) -> FloatArray:
+    """(d, n) rows less their mean, scaled so that squares neither overflow nor vanish.
+
+    A constant row, and no other, is 0: rounding is no spread, and neither is a small spread none.
+    """
+    centred = values / np.maximum(np.abs(values).max(axis=1, keepdims=True) / HUGE, 1)
+    centred -= centred.mean(axis=1, keepdims=True)
+    centred -= centred.mean(axis=1, keepdims=True)  # what rounding left of the mean
+    centred[values.min(axis=1) == values.max(axis=1)] = 0
+    size = np.abs(centred).max(axis=1, keepdims=True)
+    scaled: FloatArray = centred / np.where(size > 0, size, 1)
+    return scaled
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,8 @@ class Correlations:
     clamped
         On the values clamped to the schema's bounds, which is what measures speak of.
     undefined
-        Columns that are constant in one of the tables (or whose values are too large to square):
-        their correlations count as 0 there.
+        Columns that are constant in one of the tables, as they are or clamped: their correlations
+        count as 0 there.
     """
 
     columns: tuple[str, ...]
@@ -94,22 +107,14 @@ def compare_correlations(sides: Sides, chosen: Sequence[str]) -> tuple[Correlati
 
     Source: the paper's section 4, "utility improvement": ``1 - e(after) / e(before)``, where ``e``
     is the sum over all ordered pairs of columns of the absolute difference from the real table's
-    correlation; categories are their codes, scaled to [0, 1].
+    correlation; categories are their codes.
     """
     names = sides.names
     matrices = [
-        [_matrix(sides.unit(side, clamp=clamp)) for side in sides.compared]
+        [correlation_matrix(sides.amounts(side, clamp=clamp)) for side in sides.compared]
         for clamp in (False, True)
     ]
     return _compare(names, matrices, chosen), _compare(names, matrices, names)
-
-
-def _matrix(values: FloatArray) -> FloatArray:
-    """Correlations, with NaN also where a variance is too large for a float."""
-    matrix = correlation_matrix(values)
-    lost = ~np.isfinite(np.diag(matrix))
-    matrix[lost, :] = matrix[:, lost] = np.nan
-    return matrix
 
 
 def _compare(

@@ -106,15 +106,17 @@ def _tell(real: FloatArray, other: FloatArray) -> _Told:
     probability = np.empty(len(features))
     for one in np.unique(fold):
         held = fold == one
-        if len(np.unique(synthetic[~held])) < 2:
+        # A column of nulls tells nothing, and its bins can't be made.
+        known = ~np.isnan(features[~held]).all(axis=0)
+        if len(np.unique(synthetic[~held])) < 2 or not known.any():
             raise Undefined("there are too few different rows to train and to test")
         # One thread: on busy cores, threads that wait for each other take ten times as long.
         with quietly(), threadpool_limits(1):
             model = HistGradientBoostingClassifier(
                 max_iter=_STEPS, early_stopping=False, random_state=_SEED
             )
-            model.fit(features[~held], synthetic[~held])
-            probability[held] = model.predict_proba(features[held])[:, 1]
+            model.fit(features[~held][:, known], synthetic[~held])
+            probability[held] = model.predict_proba(features[held][:, known])[:, 1]
     return _Told(synthetic, probability, fold)
 
 

@@ -35,7 +35,7 @@ _FEW_VALUES = 5
 """synthcity counts the values of columns of fewer different ones, without bins."""
 
 _MOST = 8e307
-"""Numbers are clamped to this, so that a range is finite."""
+"""Columns of numbers farther from 0 are shrunk below this, so that a range is finite."""
 
 _DENSE = 2**22
 """Cells of a pair of columns that are counted in one array, all of them."""
@@ -159,7 +159,9 @@ def labelled(
     >>> labelled(np.array([10.0, 5.0]), np.array([7.0, np.nan]), text=False)
     (array([2., 0.]), array([ 1., nan]))
     """
-    tables = [np.where(np.isfinite(v), np.clip(v, -_MOST, _MOST), v) for v in (real, synthetic)]
+    both = np.concatenate([real, synthetic])
+    most = np.max(np.abs(both), where=np.isfinite(both), initial=0.0)
+    tables = [v / (4.0 if most > _MOST else 1.0) for v in (real, synthetic)]  # as are the bins
     distinct = np.unique(np.concatenate(tables))
     distinct = distinct[np.isfinite(distinct)]
     if text or len(distinct) < _FEW_LABELS:

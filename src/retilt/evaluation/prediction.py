@@ -1,9 +1,10 @@
 """F1 of a logistic regression that is trained on a table and tested on real rows.
 
 Source: SDMetrics 0.32, ``BinaryLogisticRegression``, which the paper uses: its formula is restated
-here, since it needs pandas below 3. It differs in two places, both where SDMetrics would stop or
-depend on the rows' order: categories of the test rows that training rows lack are ignored (their
-row has none of the known categories), and the positive class is a choice, not the first row's.
+here, since it needs pandas below 3. It differs in three places, where SDMetrics would stop, depend
+on the rows' order, or tell what its solver gave up with: categories of the test rows that training
+rows lack are ignored (their row has none of the known categories), the positive class is a choice,
+not the first row's, and of numbers too far from the others there is no F1.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import short
 from retilt.evaluation.figures import Undefined, value_or_reason
 from retilt.evaluation.learning import quietly, require_finite
+from retilt.evaluation.opening import NAMES
 from retilt.evaluation.sides import Side, Sides, is_listed
 from retilt.evaluation.targets import Target
 from retilt.measures.base import FloatArray
@@ -24,6 +27,9 @@ from retilt.schema.columns import Boolean
 
 MOST_ENTRIES = 10**8
 """Entries of a design matrix (0.8 GB); of a longer table, rows drawn with a fixed seed train."""
+
+FARTHEST = 1e20
+"""Interquartile ranges from the median: of numbers beyond, the regression finds no minimum."""
 
 _SEED = 0
 _STEPS = 50
@@ -122,11 +128,29 @@ def predict(sides: Sides, target: Target, test: Side, undefined: dict[str, str])
     )
 
 
+def one_sided(sides: Sides, target: Target, score: Score) -> list[str]:
+    """Say which scores are of models that know one class only, and so predict it always."""
+    notes = []
+    scored = zip(NAMES, sides.compared, score.to_dict().values(), strict=False)
+    for what, side in ((what, side) for what, side, value in scored if value is not None):
+        given = target.truths(sides, side)
+        classes = np.unique(given[~np.isnan(given)])
+        if len(classes) == 1:
+            found = "is" if classes[0] else "is never"
+            notes.append(
+                f"the target {target.name!r} {found} {short(target.positive)} in {what}: a model "
+                "trained on it predicts that of every row, which is what its F1 says."
+            )
+    return notes
+
+
 def _f1_after(sides: Sides, target: Target, train: Side, test: Side, design: _Design) -> float:
     """F1 on the test rows of a model of the training rows."""
     given, truth = target.truths(sides, train), target.truths(sides, test)
     train_rows, test_rows = ~np.isnan(given), ~np.isnan(truth)
     truths = truth[test_rows] == 1
+    if not len(truths):
+        raise Undefined("no test row has a target")
     if not truths.any():
         raise Undefined("no test row is of the positive class")
     if not train_rows.any():
@@ -155,8 +179,11 @@ def _fit_predict(features: FloatArray, given: _Bools, tests: FloatArray) -> _Boo
 
     with quietly():
         scaler = RobustScaler().fit(features)
+        scaled = scaler.transform(features)
+        if not (np.abs(scaled) <= FARTHEST).all():
+            raise Undefined("some numbers lie too far from the others to train a regression on")
         model = LogisticRegression(solver="lbfgs", class_weight="balanced", max_iter=_STEPS)
-        model.fit(scaler.transform(features), given)
+        model.fit(scaled, given)
         require_finite(model.coef_)
         predicted: _Bools = model.predict(scaler.transform(tests))
     return predicted

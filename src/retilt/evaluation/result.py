@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 from retilt.evaluation.correlations import Comparison, Correlations
@@ -24,7 +24,7 @@ Row: TypeAlias = tuple[str, str, float | None, float | None, float | None]
 LOWER, HIGHER = "lower", "higher"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """How near a synthetic table is to the real one, before and after; *not* private.
 
@@ -44,11 +44,14 @@ class Evaluation:
     detection
         How well a classifier tells the tables from the real one; ``None`` unless asked for.
     left_out
-        Columns of the synthetic table that were not compared: of no kind that can be, or another
-        table lacks them.
+        Columns that were not compared: of no kind that is decided, or one of the tables lacks them.
+    row_counts
+        Rows of each table: ``private``, ``synthetic``, ``post`` and, if given, ``test``.
     reasons
-        Figures without a value (``None``, in JSON ``null``), by their place in
-        :meth:`to_dict`, each with the reason.
+        What is without a value (``None``, in JSON ``null``), by its place in :meth:`to_dict`, each
+        with the reason; and, under ``left_out.`` and its name, that of each column left out.
+    notes
+        What else to know before the figures are believed.
     """
 
     aligned: Correlations
@@ -58,7 +61,14 @@ class Evaluation:
     groups: GroupRates | None = None
     detection: Detection | None = None
     left_out: tuple[str, ...] = ()
+    row_counts: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """All fields, behind the warning: what is printed may be copied from where it is."""
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return f"Evaluation(warning={self.warning!r}, {', '.join(shown)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -90,6 +100,7 @@ class Evaluation:
         return {
             "private": False,
             "warning": self.warning,
+            "row_counts": dict(self.row_counts),
             **self.aligned.to_dict(),
             "all_columns": self.all_columns.to_dict(),
             "marginals": self.marginals.to_dict(),
@@ -98,6 +109,7 @@ class Evaluation:
             "detection": None if self.detection is None else self.detection.to_dict(),
             "left_out": list(self.left_out),
             "reasons": dict(self.reasons),
+            "notes": list(self.notes),
         }
 
     def rows(self) -> list[Row]:

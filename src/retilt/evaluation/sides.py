@@ -15,6 +15,7 @@ from retilt.measures.base import FloatArray, IntArray
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
 from retilt.schema.encode import (
     is_boolean,
+    limits,
     numbers,
     plain_cells,
     to_cells,
@@ -28,7 +29,7 @@ Side: TypeAlias = Mapping[str, pa.ChunkedArray]
 """One table: the cells of each column, numbers as float64 and text as a dictionary."""
 
 HUGE = 1e100
-"""Numbers farther from 0 are taken as this by what trains: their squares would be infinite."""
+"""Columns of numbers farther from 0, or all of them as near, are scaled for what trains."""
 
 
 def is_listed(column: Column) -> bool:
@@ -48,12 +49,16 @@ class Sides:
         Column name to the column as :meth:`values` reads it: with all texts that any of the tables
         holds, sorted by code point, so that no text is lumped with others; where they are more
         than 1,000, the schema's own, and others together.
+    units
+        Column name to what :meth:`finite_or_null` divides by, the same in all tables; 1, unless
+        its numbers are huge or tiny.
     real, before, after, test
         The tables.
     """
 
     schema: Schema
     listed: Mapping[str, Column]
+    units: Mapping[str, float]
     real: Side
     before: Side
     after: Side
@@ -84,15 +89,28 @@ class Sides:
         """(n,) the cell of a marginal that each row falls in, as ``retilt.marginal`` has it."""
         return to_cells(self.schema[name], side[name], edges)
 
-    def unit(self, side: Side, *, clamp: bool) -> FloatArray:
-        """(d, n) all columns in [0, 1] as correlations have them: codes or numbers, scaled."""
-        columns = self.schema.columns.items()
-        return np.stack([to_unit(column, side[name], clamp=clamp) for name, column in columns])
+    def amounts(self, side: Side, *, clamp: bool) -> FloatArray:
+        """(d, n) all columns as correlations have them: codes in [0, 1], or numbers.
+
+        Numbers are in their own units (correlations do not depend on them), finite ones clamped to
+        the bounds if asked for, infinities in any case; null is the middle of the bounds.
+        """
+        return np.stack([self._amounts(side, name, clamp=clamp) for name in self.names])
+
+    def _amounts(self, side: Side, name: str, *, clamp: bool) -> FloatArray:
+        column = self.schema[name]
+        if not isinstance(column, (Numeric, Datetime)) or column.levels == 0:
+            return to_unit(column, side[name], clamp=clamp)
+        lower, upper = limits(column)
+        values = self.values(side, name)
+        clamped = np.clip(values, lower, upper)
+        chosen = clamped if clamp else np.where(np.isfinite(values), values, clamped)
+        return np.where(np.isnan(values), lower + (upper - lower) / 2, chosen)
 
     def finite_or_null(self, side: Side, name: str) -> FloatArray:
-        """(n,) as :meth:`values`, infinities as null too, and no number too large to square."""
+        """(n,) as :meth:`values`, infinities as null too, in units whose squares are finite."""
         found = self.values(side, name)
-        return np.where(np.isinf(found), np.nan, np.clip(found, -HUGE, HUGE))
+        return np.where(np.isinf(found), np.nan, found) / self.units[name]
 
 
 def read_sides(schema: Schema, tables: Sequence[Table]) -> Sides:
@@ -102,7 +120,8 @@ def read_sides(schema: Schema, tables: Sequence[Table]) -> Sides:
     """
     sides = [{n: _compact(t, n, c) for n, c in schema.columns.items()} for t in tables]
     listed = {n: _as_measured(c, [s[n] for s in sides]) for n, c in schema.columns.items()}
-    return Sides(schema, listed, *sides)
+    units = {n: _unit(c, [s[n] for s in sides]) for n, c in listed.items()}
+    return Sides(schema, listed, units, *sides)
 
 
 def _compact(table: Table, name: str, column: Column) -> pa.ChunkedArray:
@@ -135,6 +154,17 @@ def _as_measured(column: Column, cells: Sequence[pa.ChunkedArray]) -> Column:
     if len(texts) > MANY_CATEGORIES:
         return column
     return replace(column, categories=tuple(sorted(texts)))
+
+
+def _unit(column: Column, cells: Sequence[pa.ChunkedArray]) -> float:
+    """What to divide the numbers of a column by in all tables, so that they can be squared."""
+    if not isinstance(column, Numeric):  # codes and dates are
+        return 1.0
+    sizes = (np.abs(numbers(c)) for c in cells)
+    most = max(float(np.max(s, where=np.isfinite(s), initial=0.0)) for s in sizes)
+    if most > HUGE:
+        return most / HUGE
+    return most if 0 < most < 1 / HUGE else 1.0
 
 
 def _texts(cells: pa.ChunkedArray) -> set[str]:

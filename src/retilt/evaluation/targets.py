@@ -11,7 +11,7 @@ from retilt._input import short
 from retilt.evaluation.sides import Side, Sides
 from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray
-from retilt.schema.columns import Boolean, Categorical, Datetime
+from retilt.schema.columns import Boolean, Categorical, Datetime, Numeric
 from retilt.schema.encode import values_of
 
 
@@ -68,6 +68,8 @@ def choose_target(
     if positive is not None:
         # A value as it comes from a frame; JSON has none of NumPy's.
         named = positive.item() if isinstance(positive, np.generic) else positive
+        if isinstance(named, bool) and isinstance(column, Numeric):
+            named = int(named)  # as numbers spell it
         code = _code(sides, name, named)
         if code not in found:
             raise InputError(
@@ -77,8 +79,9 @@ def choose_target(
         return Target(name, named, code)
     if len(found) != 2:
         raise InputError(
-            f"target: the private table does not have two different values in column {name!r}. "
-            "Name the one that counts as 1 (positive, --positive), or another column."
+            f"target: column {name!r} does not have exactly two different values in the "
+            "private table. Name the one that counts as 1 (positive, --positive), so that all "
+            "others count as 0; or name a column of two values."
         )
     rarer = float(found[1] if counts[1] <= counts[0] else found[0])
     return Target(name, _value(sides, name, rarer), rarer)

@@ -125,7 +125,6 @@ class Cdf:
             edges=(edges,),
             norm=terms.norm,
             relation=terms.relation,
-            known_total=True,
             branching=self.branching or 0,
             thresholds=tuple(map(_spoken, self.thresholds)),
         )
@@ -320,7 +319,6 @@ class Quantiles:
             edges=edges,
             norm=terms.norm,
             relation=terms.relation,
-            known_total=True,
             branching=self.branching or 0,
             probabilities=self.probabilities,
         )

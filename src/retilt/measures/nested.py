@@ -17,7 +17,7 @@ every level.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import NamedTuple, TypeVar
@@ -151,14 +151,14 @@ class Nested(Partition):
     branching
         How many bins make one of the next level; 0 for bins alone.
     known_total
-        True: a measured row count tells the total as well as a public one, with noise that is
+        Always: a measured row count tells the total as well as a public one, with noise that is
         common to all answers.
     """
 
+    known_total: bool = field(default=True, init=False)
     branching: int
 
     def __post_init__(self) -> None:
-        assert self.known_total
         if self.branching and self.size - 1 > MAX_NESTED:
             raise WorkloadError(
                 f"branching: {self.size - 1:,} bins are too many for it, allowed are "
@@ -171,7 +171,7 @@ class Nested(Partition):
         (edges,) = self.edges
         return tuple(
             Partition(
-                self.variables, (edges[s - 1 :: s],), self.norm, self.relation, self.known_total
+                self.variables, (edges[s - 1 :: s],), self.norm, self.relation, known_total=True
             )
             for s in level_sizes(self.size - 1, self.branching)[1:]
         )
@@ -198,7 +198,7 @@ class Nested(Partition):
     def keys(self) -> tuple[str, ...]:
         """(K,) those of each level, which is a partition like any other."""
         # The base's cached property has no place of its own in a subclass.
-        own = Partition(self.variables, self.edges, self.norm, self.relation, self.known_total)
+        own = Partition(self.variables, self.edges, self.norm, self.relation, known_total=True)
         return tuple(k for level in (own, *self._levels) for k in level.keys)
 
     @property

@@ -306,11 +306,7 @@ def _tiles(facts: Facts, lines: Sequence[_Line]) -> list[_Tile]:
     )
     return [
         _Tile("Agree with their targets", f"{after:,} of {total:,}", f"{before:,} before"),
-        _Tile(
-            "Misfit",
-            number(facts.misfit_after),
-            f"{number(facts.misfit_before)} before; about 1 is noise alone",
-        ),
+        _misfit(facts),
         _Tile(
             "Effective sample size",
             number(facts.ess, 0),
@@ -320,6 +316,13 @@ def _tiles(facts: Facts, lines: Sequence[_Line]) -> list[_Tile]:
         if facts.private
         else _unproven(facts),
     ]
+
+
+def _misfit(facts: Facts) -> _Tile:
+    if math.isnan(facts.misfit_after):
+        return _Tile("Misfit", "none", "no statistic is noisy")
+    before = number(facts.misfit_before)
+    return _Tile("Misfit", number(facts.misfit_after), f"{before} before; about 1 is noise alone")
 
 
 def _unproven(facts: Facts) -> _Tile:

@@ -50,7 +50,7 @@ _FACTOR = 2.0
 _MAX_POINTS = 48
 _MOVES = 4
 
-_NEAR_FLOOR = 3e-4
+_NEAR_FLOOR = 1e-4
 """Logarithm of the trade-off to which the point at the user's floor is found."""
 
 _FARTHEST = 70.0
@@ -162,20 +162,27 @@ def _carried(full: Walker, start: Stop) -> State:
     return min(states, key=lambda state: state.value)
 
 
+def _refused(stops: Sequence[Stop], best: Stop, rule: Rule) -> Stop | None:
+    """The next point down the path, if it is better and nothing but the floor refuses it."""
+    below = [stop for stop in stops if stop.point.eta < best.point.eta]
+    if rule.keep or not below:
+        return None
+    low = max(below, key=lambda stop: stop.point.eta)
+    better = not low.point.allowed and rule.value(low) < rule.value(best)
+    return low if better else None
+
+
 def _to_floor(walker: Walker, stops: Sequence[Stop], best: Stop, rule: Rule) -> Stop:
     """The point at the user's floor, if that alone keeps the fit from going on; else ``best``.
 
     The path's own points are a factor apart, which may be many rows.
     """
-    below = [stop for stop in stops if stop.point.eta < best.point.eta]
     floor, whole = walker.judge.min_ess, walker.judge.base_ess
-    if floor is None or floor >= whole * (1 - SLACK) or rule.keep or not below:
+    low = _refused(stops, best, rule)
+    if floor is None or floor >= whole * (1 - SLACK) or low is None:
         return best
     from scipy.optimize import brentq
 
-    low = max(below, key=lambda stop: stop.point.eta)
-    if low.point.allowed or rule.value(low) >= rule.value(best):
-        return best
     tried = [best]
 
     def over(log_eta: float) -> float:
@@ -191,7 +198,14 @@ def _to_floor(walker: Walker, stops: Sequence[Stop], best: Stop, rule: Rule) -> 
     if tried[-1].point.allowed and over(first) < 0:
         root = float(brentq(over, first, last, xtol=_NEAR_FLOOR))
         over(root + 2 * _NEAR_FLOOR)  # to be on the side that is allowed
-    return rule.best(tried)
+    # Without the slack of a point that is met by chance: here the floor can be had in full.
+    return rule.best([best, *(stop for stop in tried[1:] if stop.point.ess >= floor)])
+
+
+def _comparable(full: Walker, visited: Sequence[Stop]) -> Sequence[Stop]:
+    """The points on all rows; a sample's as well if the base weights are the only one."""
+    on_all = [stop for stop in visited if stop.point.rows == full.reduced.rows.base.size]
+    return on_all if len(on_all) > 1 else visited
 
 
 def _descend(walker: Walker, stop: Stop) -> Stop:
@@ -280,9 +294,11 @@ def fit_path(
         solved = [stop for stop in settled[1:] if stop.verdict is Verdict.CONVERGED]
         best, visited = rule.best(settled), [*stops, *solved]
         cut |= best is settled[0] and len(solved) < len(settled) - 1
-    on_all = [stop for stop in visited if stop.point.rows == full.reduced.rows.base.size]
-    final = _descend(full, _to_floor(full, on_all, best, rule))
+    comparable = _comparable(full, visited)
+    final = _descend(full, _to_floor(full, comparable, best, rule))
     status = _status(final, visited, rule, queries, cut=cut)
+    if status is Status.INFEASIBLE_MEASURES and _refused(comparable, final, rule) is not None:
+        status = _status_unbounded(problem, judge, aim, queries)
     solution = _solution(problem, full, final, visited, insistent, status)
     solution = replace(_from_anchor(original, anchor, solution, aim), measured=measured.copy())
     if floored and not np.any(anchor.released) and solution.status is not Status.ITERATION_LIMIT:
@@ -378,6 +394,24 @@ def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, c
     if not lowest.allowed and lowest.sure < final.point.sure - 0.01:
         return Status.FLOOR_REACHED
     return Status.CONVERGED
+
+
+def _status_unbounded(
+    problem: Problem, judge: Judge, aim: FloatArray | None, queries: int
+) -> Status:
+    """Of a fit that the floor stopped short of answers out of reach: what keeps it from them.
+
+    The floor does if only the bounds of the weights stand farther down the same path; the rows do
+    if no weights of theirs could give the answers.
+    """
+    if problem.bounds is None:
+        return Status.INFEASIBLE_MEASURES
+    free = replace(problem, bounds=None)
+    whole = rows_of(free)
+    stops, _ = _follow(Walker.of(free, sampled(free, whole), judge, whole, aim), lambda point: None)
+    nearest = min(stops, key=lambda stop: stop.point.sure)
+    reached = nearest.asked <= INFEASIBLE_SURE * queries
+    return Status.FLOOR_REACHED if reached else Status.INFEASIBLE_MEASURES
 
 
 def _solution(

@@ -474,6 +474,16 @@ def test_a_long_table_keeps_its_floor(long_table):
     assert solution.ess >= 58_500
 
 
+@pytest.mark.parametrize("floor", [59_999.9, 59_999.0, 59_900.0, 58_000.0])
+def test_a_long_tables_weights_end_at_its_floor(long_table, floor):
+    """Even where it is above all points of the sample, so that none is looked at on all rows."""
+    solution = fit_path(long_table, same, min_ess=floor)
+    check(solution)
+    assert solution.status is Status.FLOOR_REACHED
+    assert 0 <= solution.ess - floor <= 1e-3 * (60_000 - floor)
+    assert solution.misfit_after < solution.misfit_before
+
+
 def test_a_long_table_out_of_reach(long_table):
     far = Problem(
         long_table.designs, long_table.answers + 3.0, long_table.covariance, long_table.base

@@ -206,7 +206,10 @@ class State:
     fresh
         Whether the Hessian is that of these multipliers.
     pace
-        What the last step left of the gap, if it was a full one.
+        What the last step left of the gap, if it was a full one; of the solver with the Hessian.
+    forcing
+        Residual that the next step's system is held to, 0 before the first; of the solver by
+        conjugate gradients.
     gap
         Duality gap; with ``eta`` = 0 half of g' H^-1 g, with the Hessian at hand.
     decrement
@@ -223,6 +226,7 @@ class State:
     system: Inverse | None
     fresh: bool
     pace: float
+    forcing: float
     gap: float
     decrement: float
     stuck: bool
@@ -366,6 +370,7 @@ def state_at(reduced: Reduced, eta: float, multipliers: FloatArray, fold: Fold) 
         system=None,
         fresh=False,
         pace=0.0,
+        forcing=0.0,
         gap=gap,
         decrement=np.inf,
         stuck=False,

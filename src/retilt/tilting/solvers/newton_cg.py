@@ -142,10 +142,9 @@ class NewtonCG:
     def step(self, reduced: Reduced, eta: float, state: State) -> State:
         """One step, halved until the dual falls enough."""
         ahead = self.keeper.at(reduced, state.fold, eta)
-        # State.pace is the residual that the next step is held to.
         own = math.sqrt(max(0.0, float(state.gradient @ ahead.solve(state.gradient))))
-        residual = max(_TIGHT, min(_FORCING, own, state.pace or _FORCING))
-        if state.pace > _TIGHT and 0 < state.gap < math.inf:
+        residual = max(_TIGHT, min(_FORCING, own, state.forcing or _FORCING))
+        if state.forcing > _TIGHT and 0 < state.gap < math.inf:
             # Close to the end no more than what is asked for.
             needed = _AMPLE * math.sqrt(self.tolerance / state.gap)
             residual = max(residual, min(_FORCING, needed))
@@ -175,8 +174,8 @@ class NewtonCG:
         last = slow and residual <= _TIGHT
         if last and gap > state.gap:
             return replace(state, decrement=decrement, stuck=True)
-        pace = _TIGHT if slow else _FORCING
-        return replace(trial, gap=gap, decrement=decrement, pace=pace, stuck=last)
+        forcing = _TIGHT if slow else _FORCING
+        return replace(trial, gap=gap, decrement=decrement, forcing=forcing, stuck=last)
 
     def verdict(self, reduced: Reduced, eta: float, state: State) -> Verdict | None:
         """Converged by the gap or at rounding; stalled where no step helps."""
