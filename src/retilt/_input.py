@@ -356,6 +356,19 @@ def read_bytes(path: str | Path, what: str, most: int) -> bytes:
 # --- what was got, in messages -----------------------------------------------------------
 
 
+def apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers in a message, with as many digits as tell them apart, four at least.
+
+    >>> apart(0.75, 0.7500021), apart(1.0, 20.0)
+    (('0.75', '0.750002'), ('1', '20'))
+    """
+    for digits in range(4, 18):
+        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def short(value: object) -> str:
     """A value in a message: no longer than a line, however large or deep it is.
 

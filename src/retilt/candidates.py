@@ -23,13 +23,13 @@ from retilt.privacy.published import Published
 from retilt.privacy.targets import Asked, Targets
 from retilt.tables import check_table, encode, outside_notes, require_columns
 from retilt.tilting.bounds import Bounds
-from retilt.tilting.designs import design_means, ranges, selected_parts
+from retilt.tilting.designs import design_means, ranges, selected_parts, typical
 from retilt.tilting.floors import ess_of
 from retilt.tilting.problem import Covariance, Problem, normalised
 from retilt.tilting.solution import Solution
 
 _LEAST_ERROR = 1e-9
-"""Standard errors below, in units of a query's span over the rows, count as 0."""
+"""Standard errors below, in units of a query over the rows, count as 0."""
 
 
 def targets_of(answers: Answers | Published, table: Table) -> Targets:
@@ -224,7 +224,7 @@ def base_of(table: Table, base_weights: Any) -> FloatArray:
 def _exact(answers: Targets, designs: Sequence[Design]) -> NDArray[np.bool_]:
     """(K,) answers that are constraints: without noise, or with less than a fit can tell.
 
-    That is less than 1e-9 of what the query spans over the rows, however wide its bounds are.
+    That is less than 1e-9 of the query's unit over the rows, however wide its bounds are.
     """
     exact = answers.exact.copy()
     if isinstance(answers, Answers):
@@ -233,8 +233,8 @@ def _exact(answers: Targets, designs: Sequence[Design]) -> NDArray[np.bool_]:
     small = ~exact & (errors < 2 * _LEAST_ERROR)  # a query in [-1, 1] spans at most 2
     if small.any():
         parts = selected_parts(designs, small)
-        spans = np.concatenate([ranges(part) for part in parts])
-        exact[small] = errors[small] <= _LEAST_ERROR * spans
+        units = np.concatenate([typical(part) for part in parts])
+        exact[small] = errors[small] <= _LEAST_ERROR * units
     return exact
 
 
@@ -248,13 +248,8 @@ def _clamped(answers: Targets, table: Table) -> list[str]:
     """Where the rows' own values are not what is fitted; a plan has told that already."""
     if isinstance(answers, Answers):
         return []
-    read = (n for f in answers.queries.features if f.kind == "values" for n in f.reads)
-    schema = answers.schema
-    return [
-        note
-        for name in dict.fromkeys(read)
-        for note in outside_notes(name, schema[name], table.cells(name))
-    ]
+    columns = answers.schema.columns.items()
+    return [note for n, column in columns for note in outside_notes(n, column, table.cells(n))]
 
 
 def _shortfalls(

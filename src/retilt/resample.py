@@ -8,7 +8,7 @@ integer arithmetic. Balanced sampling is in ``balancing.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,7 +122,7 @@ def _generator(seed: int | np.random.Generator | None) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def likeness_order(columns: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
+def likeness_order(columns: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     """Row numbers in an order that keeps rows alike in all columns close together.
 
     Systematic sampling takes evenly along the order of the rows: any run of them gets its share
@@ -136,8 +136,8 @@ def likeness_order(columns: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
     Parameters
     ----------
     columns
-        At least one, each (N,) of whole numbers in a small range, such as grids and cells; the
-        order follows the first 62.
+        At least one, each (N,) of whole numbers in a small range, such as grids and cells, or
+        of finite floats; the order follows the first 62.
 
     Returns
     -------
@@ -160,12 +160,15 @@ def likeness_order(columns: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
     return np.argsort(key, kind="stable")
 
 
-def _classes(column: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
+def _classes(column: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """The value's mid-rank as one of 2**bits classes: equal values share a class."""
     if column.size == 0:
         return column.astype(np.uint8)
-    # Grids and cells are small whole numbers: counting them is far cheaper than sorting.
-    places = column - column.min()
+    if column.dtype.kind == "f":
+        places = np.unique(column, return_inverse=True)[1]
+    else:
+        # Grids and cells are small whole numbers: counting them is far cheaper than sorting.
+        places = column - column.min()
     counts = np.bincount(places)
     above = np.cumsum(counts)
     classes = ((2 * above - counts) << bits) // (2 * column.size)

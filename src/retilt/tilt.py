@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt._input import read_json
+from retilt._input import apart, read_json
 from retilt._output import write_json
 from retilt._tiltfile import FORMAT, tilt_content
 from retilt.candidates import (
@@ -394,12 +394,19 @@ class Tilt:
             self.answers.errors_at, self.answers.means, self._measured(self.solution.before)
         )
         exact = self._tolerances
-        for row, error in zip(self._statistics, (noise + exact).tolist(), strict=True):
+        # An exact statistic is met to its tolerance, or not at all.
+        errors = np.where(exact > 0, exact / limit, noise)
+        for row, error in zip(self._statistics, errors.tolist(), strict=True):
             if row["flag"]:
                 continue
             distance = abs(row[when] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
                 off[row["statistic"]] = math.inf if math.isnan(distance) else distance
+        if when == "after" and self._exact.any():
+            # What the status goes by: a statistic's own tolerance holds to the first order only.
+            missed = self._measured(self.solution.unmet)
+            for row in (self._statistics[k] for k in np.flatnonzero(missed)):
+                off.setdefault(row["statistic"], limit)
         return tuple(sorted(off, key=lambda name: -off[name]))
 
     def statistics_table(self) -> list[dict[str, Any]]:
@@ -475,10 +482,10 @@ class Tilt:
         low, high = bounds.at_bounds(self.solution.weights, self.base)
         told, where = [], []
         if lower > 0:
-            told.append(f"less than {lower:.6g}")
+            told.append(f"less than {lower:.9g}")
             where.append(f"{low:,} at the floor")
         if upper < math.inf:
-            told.append(f"more than {upper:.6g}")
+            told.append(f"more than {upper:.9g}")
             where.append(f"{high:,} at the cap")
         if not told:
             return []
@@ -494,7 +501,8 @@ class Tilt:
         nearest = dict(zip(self.answers.queries.statistics, insistent.tolist(), strict=True))
 
         def told(name: str) -> str:
-            return f"{name} (asked {targets[name]:.4g}, nearest {nearest[name]:.4g})"
+            asked, got = apart(targets[name], nearest[name])
+            return f"{name} (asked {asked}, nearest {got})"
 
         return listed(self.unmet, told)
 

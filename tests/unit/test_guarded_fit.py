@@ -269,3 +269,26 @@ def test_guards_exact_statistics_and_limits_of_the_weights(options: dict[str, fl
     assert tilt.weights.max() <= options.get("max_weight", np.inf) * (1 + 1e-9)
     assert tilt.ess >= options.get("min_ess", 0.0) * (1 - 1e-9)
     assert tilt.certificate["gap"] < 1e-9
+
+
+@pytest.mark.parametrize("width", [10.0, 1e4, 1e6, 1e12])
+def test_guards_see_what_moves_however_wide_the_bounds_are(width: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=500)
+    y = x + rng.normal(size=500)
+    table = pd.DataFrame({"x": x, "y": y, "z": x + y + rng.normal(size=500)})
+    bounds = {name: rt.Numeric(-width, width) for name in table}
+    given = rt.Published("x", [{"mean": "z", "value": 1.0, "standard_error": 0}], declared=bounds)
+    tilt = rt.fit(table, given, keep=rt.keep(rt.means(["x", "y"]), tolerance=1e-9))
+    assert abs(np.average(x, weights=tilt.weights) - x.mean()) < 1e-4
+    told = rt.fit(table, given, keep=rt.keep(rt.correlation(["x", "y"]))).kept[0]
+    assert told["before"] == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-4)
+    plan = rt.plan(
+        table,
+        rt.means(["z"]) + rt.keep(rt.means(["x"])),
+        epsilon=1,
+        rows=500,
+        schema=bounds,
+    )
+    assert plan.guards is not None
+    assert plan.guards.schema["x"].upper == x.max()  # type: ignore[union-attr]

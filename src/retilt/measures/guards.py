@@ -39,8 +39,8 @@ class Guard:
         What to keep.
     tolerance
         Deviation of each of its queries, in shares for the cells of a table, in half ranges
-        for means and products. ``None``: the sampling error of the synthetic table, which is
-        as far as another table from the same generator would be off.
+        of the synthetic table's values for means and products. ``None``: the sampling error of
+        the synthetic table, which is as far as another table from the same generator would be off.
     """
 
     measure: Measure

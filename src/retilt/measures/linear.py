@@ -12,7 +12,15 @@ With m, s the given mean and deviation of a column, w = (x - m) / s, and r a giv
 * ``corr(x, y)``: the mean of w_x w_y - r (w_x^2 + w_y^2) / 2 is 0; an error e moves it by e;
 * the mean m of x within a group of share p: the mean of 1_g (x - m) is 0; e moves it by p e.
 
-To the first order none of them feels an error of another value.
+To the first order none of them feels an error of another value. To the second they do, and a mean
+may be told so roughly that nothing else counts. With independent normal errors e of the means and
+d of the deviations, in units of the deviations:
+
+* ``sd(x)``: the mean of (x - m)^2 is off by s^2 e^2, whose root mean square is sqrt(3) s^2 var(e);
+* ``corr(x, y)``: the mean is off by e_x e_y - r (e_x^2 + e_y^2) / 2 - r (d_x - d_y)^2 / 2, at most
+  sqrt(3) / 2 times (1 + abs(r)) (var(e_x) + var(e_y)) + abs(r) (var(d_x) + var(d_y)).
+
+That is taken as noise of the answer.
 """
 
 from __future__ import annotations
@@ -28,6 +36,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import apart
 from retilt.measures.base import (
     Design,
     EncodedArray,
@@ -41,6 +50,7 @@ from retilt.measures.base import (
 )
 from retilt.measures.partitions import TRUSTED, Partition, root, worst
 from retilt.measures.second_moments import natural_bounds
+from retilt.schema.columns import Categorical, Column
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -58,6 +68,18 @@ _TOTAL_ROUNDING = 1e-6
 
 _Column: TypeAlias = tuple[int, float, float]
 """Number of a variable and what is taken off it and divided by, in natural units."""
+
+
+def value_bounds(column: Column) -> tuple[float, float]:
+    """The ends of a column's values: those of means, but categories that are numbers stay so.
+
+    >>> value_bounds(Categorical((1.0, 2.0))), value_bounds(Categorical(("a", "b", "c")))
+    ((1.0, 2.0), (0.0, 2.0))
+    """
+    if isinstance(column, Categorical) and not column.is_text:
+        values = [float(c) for c in column.categories]
+        return min(values), max(values)
+    return natural_bounds(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +160,7 @@ class LinearBlock:
         return tuple(s.name for s in self.stated)
 
     def _bounds(self, i: int) -> tuple[float, float]:
-        return natural_bounds(self.variables[i].column)
+        return value_bounds(self.variables[i].column)
 
     def _value(self, stated: Stated, which: int) -> float:
         """The given value of a statistic that another is computed with."""
@@ -250,6 +272,24 @@ class LinearBlock:
             for s in self.stated
         ]
         result: FloatArray = np.array(moved) / self._scales[1]
+        return result
+
+    def second_order(self, errors: FloatArray) -> FloatArray:
+        """(K,) deviations of the answers from the (S,) errors of what they are computed with."""
+        extra = np.zeros(len(self.stated))
+        for k, stated in enumerate(self.stated):
+            variances = [float(errors[j]) ** 2 for j in stated.needs]
+            if stated.kind == "sd":
+                extra[k] = math.sqrt(3) * variances[0]
+            elif stated.kind == "corr":
+                units = [self._value(stated, i) ** 2 for i in (2, 3)]
+                means, deviations = (
+                    sum(v / u for v, u in zip(part, units, strict=True))
+                    for part in (variances[:2], variances[2:])
+                )
+                r = abs(stated.value)
+                extra[k] = math.sqrt(3) / 2 * ((1 + r) * means + r * deviations)
+        result: FloatArray = extra / self._scales[1]
         return result
 
     def _expected(self, answers: FloatArray) -> FloatArray:
@@ -375,12 +415,16 @@ class LinearBlock:
             ends = np.full((2, len(self.stated)), 0.0)
             ends[:, k] = low, high
             least, most = (float(self._expected(e)[k]) for e in ends)
-            reach = f"all synthetic rows lie between {least:.4g} and {most:.4g}"
+            beyond = most if stated.value > most else least
+            given, told = apart(stated.value, beyond)
+            other = f"{least if beyond == most else most:.4g}"
+            ends_told = (other, told) if beyond == most else (told, other)
+            reach = f"all synthetic rows lie between {' and '.join(ends_told)}"
             if least == most:
-                reach = f"it is {least:.4g} in every synthetic row"
+                reach = f"it is {told} in every synthetic row"
         else:
-            reach = "no weights of the synthetic rows can give that"
-        return f"{stated.name}: given as {stated.value:.4g}, but {reach}."
+            given, reach = f"{stated.value:.4g}", "no weights of the synthetic rows can give that"
+        return f"{stated.name}: given as {given}, but {reach}."
 
 
 def _range(design: Products, k: int) -> tuple[float, float]:
@@ -515,6 +559,14 @@ class StatedQueries:
     def size(self) -> int:
         """K."""
         return sum(map(len, self.positions))
+
+    def second_order(self, errors: FloatArray) -> FloatArray:
+        """(K,) deviations of the answers from the errors of others; cells have none."""
+        parts = [
+            b.second_order(errors[p]) if isinstance(b, LinearBlock) else np.zeros(len(p))
+            for b, p in zip(self.blocks, self.positions, strict=True)
+        ]
+        return np.concatenate(parts)
 
     @cached_property
     def features(self) -> tuple[Feature, ...]:

@@ -14,9 +14,15 @@ from retilt.exceptions import InputError, WorkloadError
 from retilt.measures.base import FloatArray, Relation, Variable, label
 from retilt.measures.derived import LARGEST, predicate
 from retilt.measures.derived import number as formula
-from retilt.measures.linear import CellsBlock, Kind, LinearBlock, Stated, StatedQueries
+from retilt.measures.linear import (
+    CellsBlock,
+    Kind,
+    LinearBlock,
+    Stated,
+    StatedQueries,
+    value_bounds,
+)
 from retilt.measures.partitions import Partition, check_cells
-from retilt.measures.second_moments import natural_bounds
 from retilt.privacy.stated import Cells, Entry, Label, Position, Scalar
 from retilt.schema.columns import Categorical, Datetime, Numeric, Schema
 
@@ -130,6 +136,7 @@ def _linear(singles: Sequence[tuple[int, Scalar]], schema: Schema, rows: int | N
             needs = tuple(_needs(entry, places))
             for k in needs:
                 _check_group(entry, singles[k][1])
+                _check_exact(entry, singles[k][1])
             value = entry.value * _per_row(entry, rows)
             if entry.kind == "share":
                 _check_share(value, entry.error, counts=entry.counts)
@@ -162,7 +169,7 @@ def _variables(entry: Scalar, schema: Schema) -> list[Variable]:
 
 
 def _check_varies(variable: Variable) -> None:
-    if not max(map(abs, natural_bounds(variable.column))) <= LARGEST:
+    if not max(map(abs, value_bounds(variable.column))) <= LARGEST:
         raise WorkloadError(
             f"{variable.name!r}: its bounds are beyond {LARGEST:g}; declare others."
         )
@@ -184,7 +191,7 @@ def _check_share(share: float, error: float | None, *, counts: bool) -> None:
 
 def _check_mean(variable: Variable, mean: float, error: float | None) -> None:
     """Refuse a mean beyond its column's bounds by more than noise: no table can have it."""
-    low, high = natural_bounds(variable.column)
+    low, high = value_bounds(variable.column)
     slack = _FAR * (error or 0.0) + 1e-9 * (high - low)
     if error is not None and not low - slack <= mean <= high + slack:
         raise WorkloadError(
@@ -235,6 +242,16 @@ def _check_group(entry: Scalar, share: Scalar) -> None:
     if entry.kind == "group_mean" and not share.value > 0:
         raise WorkloadError(
             f"group_mean: its group has the share {share.value!r}, expected one above 0."
+        )
+
+
+def _check_exact(entry: Scalar, needed: Scalar) -> None:
+    """Refuse an exact statistic around a value that is not: no weights are known to meet it."""
+    if entry.kind in ("sd", "corr") and entry.error == 0 and needed.error != 0:
+        raise WorkloadError(
+            f"{entry.kind} of {', '.join(map(repr, entry.columns))}: its standard error is 0, but "
+            f"that of the {needed.kind} of {', '.join(map(repr, needed.columns))}, which it is "
+            "computed with, is not. Give both as exact, or both with their standard errors."
         )
 
 

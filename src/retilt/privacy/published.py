@@ -260,17 +260,27 @@ class Published:
         """(K,) answers."""
         return self._bound.answers
 
+    @property
+    def _given_errors(self) -> FloatArray:
+        """(K,) standard errors of the given values."""
+        if self.covariance is not None:
+            errors = np.sqrt(np.diagonal(self.covariance))
+        else:
+            errors = np.array([e for entry in self._entries for e in _errors(entry)])
+        found: FloatArray = errors[self._bound.order]
+        return found
+
     @cached_property
     def _noise(self) -> tuple[FloatArray, FloatArray]:
         """(K,) variances and (K, R) common part of the answers' noise; 0 where they are exact."""
         slopes, order = self._bound.slopes, self._bound.order
         if self.covariance is None:
-            errors = np.array([e for entry in self._entries for e in _errors(entry)])
-            variances, common = (slopes * errors[order]) ** 2, np.zeros((len(order), 0))
+            variances, common = (slopes * self._given_errors) ** 2, np.zeros((len(order), 0))
         else:
             variances, common = _split(
                 self.covariance[np.ix_(order, order)] * np.outer(slopes, slopes)
             )
+        variances += self.queries.second_order(self._given_errors) ** 2
         return variances, common
 
     @property
@@ -373,10 +383,21 @@ class Published:
         if nullable:
             notes.append(
                 f"{', '.join(nullable)}: a null counts as the middle of the bounds in a mean, "
-                "deviation, correlation or product. If the source left nulls out, give the mean of "
+                "deviation, correlation or product (of two texts or booleans, as the first). "
+                "If the source left nulls out, give the mean of "
                 'the group "where" the column IS NOT NULL.'
             )
-        return tuple(notes)
+        return (*notes, *self._loose_notes())
+
+    def _loose_notes(self) -> Iterator[str]:
+        """Statistics that say little, since others that they are computed with are uncertain."""
+        own = self._bound.slopes * self._given_errors
+        extra = self.queries.second_order(self._given_errors)
+        for k in np.flatnonzero(extra > own):
+            yield (
+                f"{self.queries.statistics[k]}: it counts for less than its standard error says, "
+                "since that of a mean or deviation that it is computed with is large."
+            )
 
     # --- files -----------------------------------------------------------------------------
 

@@ -427,15 +427,21 @@ def to_values(column: Column, cells: pa.ChunkedArray) -> FloatArray:
     Returns
     -------
     ndarray
-        (rows,) float64: numbers as they are, dates as seconds since 1970 (UTC), categories and
-        booleans as codes from 0; clamped to the bounds. What is null or unknown is the
-        midpoint, or the first value if the column is two-valued.
+        (rows,) float64: numbers as they are, be they categories or not, dates as seconds since
+        1970 (UTC), other categories and booleans as codes from 0; clamped to the bounds. What is
+        null or unknown is the midpoint, or the first value of two that are no numbers.
 
     Examples
     --------
     >>> to_values(Numeric(0, 4, integer=True), pa.chunked_array([[0, 1.5, 4, 99, None]]))
     array([0. , 1.5, 4. , 4. , 2. ])
+    >>> to_values(Categorical((1.0, 2.0, 5.0)), pa.chunked_array([[5.0, 2.0, None]]))
+    array([5., 2., 3.])
     """
+    if isinstance(column, Categorical) and not column.is_text:
+        values = np.array(column.categories, dtype=np.float64)
+        missing = (values.min() + values.max()) / 2
+        return np.append(values, [missing, missing])[_codes(column, cells)]
     if isinstance(column, (Boolean, Categorical)):
         return (to_grid(column, cells) + column.levels) / 2
     lower, upper = limits(column)

@@ -39,6 +39,9 @@ _SETTLED = 1e-7
 """Share of its variance below which a combination of queries counts as settled by others."""
 
 _GAP = 1e-20
+_STILL = 1e-12
+"""Deviation of a query, in its unit, that is rounding."""
+
 _STEPS = 100
 _ROUNDS = 30
 
@@ -59,7 +62,7 @@ class Anchor:
         (K,) exact answers that are left out.
     nearest
         (K,) for those the means of the weights that come nearest to all exact answers together,
-        by least squares in units of the queries' ranges; the answers for the others.
+        by least squares in the queries' units; the answers for the others.
     """
 
     problem: Problem
@@ -73,7 +76,7 @@ def anchored(problem: Problem, aim: FloatArray, *, release: bool = True) -> Anch
     """The problem started from the weights that meet its exact answers, on the way to ``aim``.
 
     Without ``release`` none is left out: those that can't be met are met as nearly as can be, by
-    least squares in units of the queries' ranges. That gathers the weights on a few rows unless
+    least squares in the queries' units. That gathers the weights on a few rows unless
     they are bounded.
     """
     multipliers: FloatArray = np.zeros(problem.queries)
@@ -122,13 +125,16 @@ def _undetermined(problem: Problem, means: FloatArray, aim: FloatArray) -> Float
     hessian = rows.covariance(fold)
     first, second = measured[rows.varying], exact[rows.varying]
     own = free(hessian, first, second, problem.covariance.variances[exact])
+    # A query that can't move at all is settled by itself.
     scale = np.sqrt(np.diagonal(hessian)[first])
+    units = problem.scales(measured)
+    scale = np.where(scale > _STILL * units, scale, units)
     values, vectors = eigh(own / scale / scale[:, None])
     settled = vectors[:, values < _SETTLED] / scale[:, None]
     noise = problem.covariance.select(measured)
     spread = np.column_stack([noise.times(u) for u in settled.T]) if settled.size else settled
     errors = settled.T @ (means - aim)[measured]
-    towards[measured[problem.measured]] += spread @ np.linalg.solve(settled.T @ spread, errors)
+    towards[measured[problem.measured]] += spread @ np.linalg.lstsq(settled.T @ spread, errors)[0]
     return towards
 
 

@@ -133,7 +133,11 @@ class Bounds:
 
     def hold(self, weights: FloatArray, base: FloatArray) -> bool:
         """Whether (N,) weights are within the bounds of (N,) base weights of the same sum."""
-        return bool(np.all(weights >= self.lower * base) and np.all(weights <= self.upper * base))
+        used = base > 0  # no cap times nothing is not a number
+        if np.any(weights[~used] != 0):
+            return False
+        part, weights, base = self.at(np.flatnonzero(used)), weights[used], base[used]
+        return bool(np.all(weights >= part.lower * base) and np.all(weights <= part.upper * base))
 
     def check(self, weights: FloatArray, base: FloatArray) -> None:
         """Refuse to go on with weights that are not within the bounds.
@@ -154,7 +158,8 @@ class Bounds:
         lower, upper = self.inside()
         used, near = (base > 0) & (weights > 0), 10 * _MARGIN
         low = (weights <= lower * (1 + near) * base) & used
-        high = (weights >= (upper * (1 - near)) * base) & used
+        with np.errstate(invalid="ignore"):  # a row without weight that has no cap
+            high = (weights >= (upper * (1 - near)) * base) & used
         return int(np.count_nonzero(low)), int(np.count_nonzero(high))
 
 

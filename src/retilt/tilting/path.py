@@ -47,7 +47,12 @@ from retilt.tilting.solvers.newton import State, with_hessian
 Tell: TypeAlias = Callable[[PathPoint], object]
 
 _FACTOR = 2.0
-_MAX_POINTS = 48
+_MANY, _MAX_POINTS = 48, 100
+"""Points after which the path goes on in longer steps, and how many it may have.
+
+One row far off all others is all that moves in the first hundred factors.
+"""
+
 _MOVES = 4
 
 _NEAR_FLOOR = 1e-4
@@ -58,6 +63,9 @@ _FARTHEST = 70.0
 
 LEAST_ETA = 1e-12
 """The trade-off that stands for 0 where a floor has to be kept by a larger one."""
+
+_FARTHER = tuple(2.0**k for k in range(20, 0, -1))
+"""Trade-offs on the way to one that can't be solved at once."""
 
 _NEAR_GAP = 1e-6
 """Nats to which a sample is solved: its optimum lies farther from that of all rows."""
@@ -92,7 +100,7 @@ def _follow(walker: Walker, tell: Tell) -> tuple[list[Stop], bool]:
             return stops, True
         stops.append(stop.light())
         tell(stop.point)
-        eta /= _FACTOR
+        eta /= _FACTOR if len(stops) <= _MANY else _FACTOR**3
     return stops, False
 
 
@@ -512,6 +520,12 @@ def _at(problem: Problem, eta: float, gap: float) -> Solution:
     method = walker.method if eta > 0 else method_without_noise(reduced)
     start = _from_sample(problem, walker, method, eta)
     state, verdict = method.solve(reduced, eta, start, gap, FINAL_STEPS)
+    if verdict is not Verdict.CONVERGED and eta > 0:
+        # Bounds that answers far off push nearly all rows to: come from where few rows are at one.
+        near: State | FloatArray = np.zeros(reduced.answers.size)
+        for farther in _FARTHER:
+            near, _ = method.solve(reduced, farther * eta, near, _NEAR_GAP, FINAL_STEPS)
+        state, verdict = method.solve(reduced, eta, near, gap, FINAL_STEPS)
     stop = walker.stop(eta, state, verdict)
     status = Status.CONVERGED if verdict is Verdict.CONVERGED else Status.ITERATION_LIMIT
     return _solution(problem, walker, stop, [stop], stop.means, status)

@@ -16,18 +16,18 @@ from retilt.tilting.designs import (
     design_means,
     design_queries,
     design_rows,
-    ranges,
     selected_parts,
+    typical,
 )
 
 EXACT = 1e-5
-"""How hard an exact answer is held: a nat for a miss of so much of the query's range, squared."""
+"""How hard an exact answer is held: a nat for a miss of so much of the query's unit, squared."""
 
 HELD = 1e-6
-"""Share of its query's range by which an exact answer may be missed and still count as held."""
+"""Share of its query's unit by which an exact answer may be missed and still count as held."""
 
 UNASKED = 1e6
-"""Deviation, in ranges of its query, of an exact answer that is left out."""
+"""Deviation, in its query's units, of an exact answer that is left out."""
 
 
 def read_only(values: ArrayLike) -> FloatArray:
@@ -174,8 +174,8 @@ class Problem:
     answer is the rows' own base mean and its variance a tolerance squared; it enters both
     formulas as a noisy answer does. An *exact* answer is a constraint: its term is
     :math:`\frac{1}{2} ((q_k(w) - a_k) / \tau_k)^2` at every trade-off, with a deviation
-    :math:`\tau_k` of 1e-5 of the query's range, so that it is held to 1e-10 of the range for each
-    unit of its multiplier.
+    :math:`\tau_k` of 1e-5 of the query's unit (:meth:`scales`), so that it is held to 1e-10 of
+    that for each unit of its multiplier.
 
     Parameters
     ----------
@@ -295,8 +295,10 @@ class Problem:
         )
 
     def scales(self, keep: NDArray[np.bool_]) -> FloatArray:
-        """Range of some of the queries over the rows, 1 for a constant."""
-        found = np.concatenate([ranges(part) for part in selected_parts(self.designs, keep)])
+        """Units of some of the queries: typical deviations, or the size of what is constant."""
+        found = np.concatenate([typical(part) for part in selected_parts(self.designs, keep)])
+        # A constant 0 is as large as what is asked of it.
+        found = np.where(found > 0, found, np.abs(self.answers[keep]))
         return np.where(found > 0, found, 1.0)
 
 

@@ -174,10 +174,10 @@ class Solution:
 
     @property
     def tolerances(self) -> FloatArray:
-        """(K,) how far an exact answer may be missed: a millionth of its range; 0 for others."""
+        """(K,) how far an exact answer may be missed: a millionth of its unit; 0 for others."""
         held = EXACT * math.sqrt(self.looseness)
-        ranges = self.covariance.deviations / np.where(self.released, UNASKED, held)
-        return np.where(self.exact | self.released, HELD * ranges, 0.0)
+        units = self.covariance.deviations / np.where(self.released, UNASKED, held)
+        return np.where(self.exact | self.released, HELD * units, 0.0)
 
     @property
     def unmet(self) -> Mask:

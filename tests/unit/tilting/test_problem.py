@@ -145,8 +145,26 @@ def test_some_of_the_queries(seed):
     np.testing.assert_array_equal(some.answers, task.answers[keep])
     np.testing.assert_allclose(some.means(task.base), task.means(task.base)[keep])
     dense = np.column_stack([task.means(row) for row in np.eye(8)])
-    spread = np.ptp(dense, axis=1)
-    np.testing.assert_allclose(task.scales(keep), np.where(spread > 0, spread, 1)[keep])
+    for k, scale in zip(np.flatnonzero(keep), task.scales(keep), strict=True):
+        values, answer = dense[k], task.answers[k]
+        off = np.abs(values - np.median(values))
+        if 3 <= k < 7 and np.ptp(values):  # the shares of cells
+            expected = 1.0
+        elif np.ptp(values) < 1e-9:
+            expected = np.abs(values).max() or abs(answer) or 1.0
+        else:
+            expected = np.median(off[off > 0])
+        assert scale == pytest.approx(expected)
+
+
+def test_an_outlier_does_not_set_the_unit_of_a_query():
+    values = np.random.default_rng(0).normal(size=(1_000, 1))
+    alone = problem([products(values, [0], [-1])], [0.0], np.ones(1_000))
+    values = np.append(values, [[1e12]], axis=0)
+    beside = problem([products(values, [0], [-1])], [0.0], np.ones(1_001))
+    every = np.ones(1, dtype=np.bool_)
+    assert beside.scales(every) == pytest.approx(alone.scales(every), rel=0.01)
+    assert alone.scales(every) == pytest.approx(0.67, abs=0.05)
 
 
 BAD_DESIGNS = [
