@@ -327,7 +327,7 @@ class Tilt:
             for s, b, a, t, f in zip(
                 queries.statistics, before, after, allowed.tolist(), free, strict=True
             )
-            if f
+            if f and not math.isnan(b)  # what is undefined can't be kept
         ]
 
     @cached_property
