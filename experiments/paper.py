@@ -64,7 +64,7 @@ def main() -> None:
     rows = tidy(done)
     write(rows, options.results / ("quick.csv" if options.quick else "paper.csv"))
     if options.page is not None:
-        put_into(options.page, rows)
+        put_into(options.page, rows, None if options.quick else options.generated)
     if options.figure is not None:
         draw([c for c in cases if c.mechanism == "GEM"] or cases[:2], options.figure)
     if failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ PRINTED = Path(__file__).with_name("printed.csv")
 
 WAYS = ("retilt", "retilt-mix", "retilt-more", "retilt-keep")
 """Ours by default, with help where the rows can't reach the answers, and with guards."""
+
+_LONG = 100
+"""Characters of settings that a table has room for."""
 
 _KEPT = ("f1", "js", "inverse_kl")
 _HIGHER = {"f1": True, "js": False, "inverse_kl": True}
@@ -128,14 +132,42 @@ def quality(results: Results, metric: str) -> Iterator[str]:
         yield f"| {' | '.join([*place, told, *texts])} |"
 
 
+def runs(folder: Path, places: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Lines of the table of the generators' runs, from their sidecars in ``folder``."""
+    heads = ["data", "generator", "set beside its defaults", "CPU seconds", "MB"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * 3}{' --: |' * 2}"
+    for data_set, mechanism in dict.fromkeys(place[:2] for place in places):
+        found = [
+            json.loads(path.read_text())
+            for path in sorted((folder / data_set).glob(f"{mechanism}-eps*.json"))
+        ]
+        if not found:
+            continue
+        settings = ", ".join(f"{k} {v}" for k, v in found[0]["settings"].items() if v is not None)
+        cells = [
+            data_set,
+            mechanism,
+            settings if len(settings) < _LONG else "see its sidecar",
+            _span([run["cpu_seconds"] for run in found]),
+            _span([run["peak_megabytes"] for run in found]),
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+
+
 def _worse(cell: Cell, before: Cell, metric: str) -> bool:
     """Beyond one standard deviation."""
     loss = before.mean - cell.mean if _HIGHER[metric] else cell.mean - before.mean
     return loss > (cell.deviation or 0.0) + 1e-9
 
 
-def page(rows: Sequence[tuple[Any, ...]]) -> str:
-    """All tables."""
+def page(rows: Sequence[tuple[Any, ...]], folder: Path | None = None) -> str:
+    """All tables; those of the generators' runs from the sidecars in ``folder``."""
     results = Results(rows)
     parts = [
         "### Utility improvement against the generator with all of the budget",
@@ -146,6 +178,8 @@ def page(rows: Sequence[tuple[Any, ...]]) -> str:
     ]
     for metric in _KEPT:
         parts += ["", f"### {_TITLES[metric]}", *quality(results, metric)]
+    if folder is not None:
+        parts += ["", "### The generators' runs", *runs(folder, results.places)]
     return "\n".join(line + "\n" if line.startswith("###") else line for line in parts)
 
 
@@ -156,12 +190,12 @@ _TITLES = {
 }
 
 
-def put_into(path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write the tables between the two marks of a Markdown file.
+def put_into(path: Path, rows: Sequence[tuple[Any, ...]], folder: Path | None = None) -> None:
+    """Write the tables of :func:`page` between the two marks of a Markdown file.
 
     Raises
     ------
     ValueError
         If the file has no such marks.
     """
-    put_between(path, BEGIN, END, page(rows))
+    put_between(path, BEGIN, END, page(rows, folder))

@@ -356,6 +356,16 @@ def read_bytes(path: str | Path, what: str, most: int) -> bytes:
 # --- what was got, in messages -----------------------------------------------------------
 
 
+def kind_of(value: object) -> str:
+    """What a value is, in a message.
+
+    >>> kind_of(3), kind_of([])
+    ('an int', 'a list')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def apart(one: float, other: float) -> tuple[str, str]:
     """Two numbers in a message, with as many digits as tell them apart, four at least.
 

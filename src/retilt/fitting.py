@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from retilt._input import kind_of
 from retilt.candidates import (
     Candidates,
     base_of,
@@ -124,7 +125,7 @@ def fit(
     kinds = (Answers, Published)
     if isinstance(synthetic, kinds) or not isinstance(answers, (*kinds, str, Path)):
         raise InputError(
-            f"fit: got a {type(synthetic).__name__} and a {type(answers).__name__}, expected the "
+            f"fit: got {kind_of(synthetic)} and {kind_of(answers)}, expected the "
             "synthetic table and then the answers (or their file)."
         )
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)

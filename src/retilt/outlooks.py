@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import kind_of
 from retilt.costs import Costs, costs_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
@@ -197,7 +198,7 @@ def outlook(synthetic: Any, plan: Plan | str | Path) -> Outlook:
     """
     if not isinstance(plan, (Plan, str, Path)):
         raise InputError(
-            f"outlook: got a {type(plan).__name__}, expected the synthetic table and then the "
+            f"outlook: got {kind_of(plan)}, expected the synthetic table and then the "
             "plan (or its file)."
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)

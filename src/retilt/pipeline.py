@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from retilt._input import kind_of
 from retilt.engines.base import Table
 from retilt.engines.local import open_table
 from retilt.exceptions import (
@@ -193,7 +194,7 @@ def measure(
     """
     if isinstance(private, (Plan, Answers)) or not isinstance(plan, (Plan, str, Path)):
         raise InputError(
-            f"measure: got a {type(private).__name__} and a {type(plan).__name__}, expected the "
+            f"measure: got {kind_of(private)} and {kind_of(plan)}, expected the "
             "private table and then the plan (or its file)."
         )
     plan = plan if isinstance(plan, Plan) else load_plan(plan)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import kind_of
 from retilt.candidates import plan_designs
 from retilt.clamping import Clamping, clamp_note
 from retilt.clipping import Clipping, clip_note
@@ -147,7 +148,7 @@ def plan(
     """
     if not isinstance(workload, Workload):
         raise WorkloadError(
-            f"workload: got a {type(workload).__name__}, expected a Workload such as "
+            f"workload: got {kind_of(workload)}, expected a Workload such as "
             "retilt.correlation([...]) or retilt.load_workload(file)."
         )
     if not workload.measures:
@@ -159,8 +160,7 @@ def plan(
     unit = parse_unit(unit)
     if generator is not None and not isinstance(generator, Generator):
         raise InputError(
-            f"generator: got a {type(generator).__name__}, expected "
-            "retilt.Generator(budget, relation)."
+            f"generator: got {kind_of(generator)}, expected retilt.Generator(budget, relation)."
         )
     table = open_table(synthetic)
     rows = _check_rows(rows, unit, table.rows)

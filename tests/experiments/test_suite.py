@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,11 @@ def test_the_tables_say_who_is_better_and_what_got_worse(tmp_path: Path) -> None
     assert "| Adult | MST | 2 | 0.22 | 0.20 ± 0.14 | **0.60 ± 0.14** | 0.10 ± 0.00 |  |  |" in text
     assert "| 0.500 |  | 0.400 ± 0.000 ▼ | 0.505 ± 0.021 |" in text
     assert "| 0.100 | 0.200 ▼ |  | 0.300 ▼▽ | 0.150 ▼ |" in text
+    (tmp_path / "Adult").mkdir()
+    for epsilon, seconds in ((1, 10.2), (2, 12.9)):
+        told = {"settings": {"rounds": 25}, "cpu_seconds": seconds, "peak_megabytes": 300}
+        (tmp_path / "Adult" / f"MST-eps{epsilon}.json").write_text(json.dumps(told))
+    assert "| Adult | MST | rounds 25 | 10 to 13 | 300 |" in page(table, tmp_path)
     document = tmp_path / "results.md"
     document.write_text(f"# Results\n{BEGIN}\nold\n{END}\nend\n")
     put_into(document, table)

@@ -111,7 +111,7 @@ def test_the_default_delta_is_one_over_the_square_of_rows() -> None:
         ({"generator": rt.ApproxDP(1.0, 1e-6)}, "generator: got a ApproxDP"),
         ({"basis": "raw"}, "basis: got 'raw'"),
         ({"schema": "missing.toml"}, "missing.toml"),
-        ({"schema": 3}, "schema: got a int"),
+        ({"schema": 3}, "schema: got an int"),
     ],
 )
 def test_plan_refuses(options: dict[str, Any], word: str) -> None:

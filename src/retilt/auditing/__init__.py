@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from retilt._input import kind_of
 from retilt.auditing.allowance import Allowance
 from retilt.auditing.bounds import FAILURE, Bound, lower_bound
 from retilt.auditing.distance import Metric
@@ -342,7 +343,7 @@ def _opened(plan: object) -> Plan:
         return plan
     if isinstance(plan, (str, Path)):
         return load_plan(plan)
-    raise InputError(f"plan: got a {type(plan).__name__}, expected a plan or its file.")
+    raise InputError(f"plan: got {kind_of(plan)}, expected a plan or its file.")
 
 
 def _check(name: str, value: object, least: int, most: int) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
+from retilt._input import kind_of
 from retilt.engines.base import Table
 from retilt.engines.csvfile import read_csv
 from retilt.engines.files import ACCEPTED, file_format
@@ -125,7 +126,7 @@ def _open_frame(source: Any) -> Table:
     if all(hasattr(source, part) for part in _TABLE):  # last: a frame's columns look like this too
         opened: Table = source
         return opened
-    raise InputError(f"a table can't be read from a {type(source).__name__}: expected {_KINDS}.")
+    raise InputError(f"a table can't be read from {kind_of(source)}: expected {_KINDS}.")
 
 
 def _read_stream(source: Any) -> pa.Table:

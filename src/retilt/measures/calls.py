@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from retilt._input import kind_of
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import FloatArray, Read, Reading, Terms, Variable, pieces
 from retilt.measures.derived import check_bounds
@@ -182,7 +183,7 @@ class FunctionMeasure:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise WorkloadError(
-                f"function: got a {type(self.function).__name__}, expected a callable that takes "
+                f"function: got {kind_of(self.function)}, expected a callable that takes "
                 "a batch of rows (a pyarrow.RecordBatch) and gives a number for each."
             )
         named = isinstance(self.name, str) and self.name.isprintable() and self.name.strip()

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
-from retilt._input import short
+from retilt._input import kind_of, short
 from retilt.exceptions import SchemaError
 
 MAX_LEVELS = 2**15
@@ -295,7 +295,7 @@ class Schema:
                 raise SchemaError(f"column names are text: got {short(name)}.")
             if not isinstance(column, (Numeric, Categorical, Boolean, Datetime)):
                 raise SchemaError(
-                    f"column {name!r}: got a {type(column).__name__}, expected Numeric, "
+                    f"column {name!r}: got {kind_of(column)}, expected Numeric, "
                     "Categorical, Boolean or Datetime."
                 )
 

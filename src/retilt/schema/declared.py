@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from retilt._input import read_toml, short
+from retilt._input import kind_of, read_toml, short
 from retilt.exceptions import SchemaError
 from retilt.schema import infer
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric, Schema
@@ -104,7 +104,7 @@ def load_declared(source: Any) -> Declared:
     if isinstance(source, (str, Path)):
         return Declared(_entries(_read_toml(Path(source)), str(source)))
     raise SchemaError(
-        f"schema: got a {type(source).__name__}, expected the path of a TOML file, a Schema or "
+        f"schema: got {kind_of(source)}, expected the path of a TOML file, a Schema or "
         "a mapping of column names."
     )
 

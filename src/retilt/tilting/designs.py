@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from retilt._input import kind_of
 from retilt.exceptions import InputError
 from retilt.measures.base import (
     Design,
@@ -125,8 +126,7 @@ def check_design(position: int, design: Design) -> None:
     """
     if not isinstance(design, (Products, Indicators, Grouped)):
         raise InputError(
-            f"designs[{position}]: got a {type(design).__name__}, expected Products, Indicators "
-            "or Grouped."
+            f"designs[{position}]: got {kind_of(design)}, expected Products, Indicators or Grouped."
         )
     if not isinstance(design, Products):
         _check_codes(position, design)

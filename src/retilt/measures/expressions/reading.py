@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from retilt._input import kind_of
 from retilt.exceptions import WorkloadError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def dialect() -> Dialect:
 def parse(text: str) -> Node:
     """The tree of an admitted text, or a refusal."""
     if not isinstance(text, str):
-        raise WorkloadError(f"SQL expression: got a {type(text).__name__}, expected text.")
+        raise WorkloadError(f"SQL expression: got {kind_of(text)}, expected text.")
     return _tree(text)
 
 
