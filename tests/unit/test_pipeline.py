@@ -108,7 +108,7 @@ def test_the_default_delta_is_one_over_the_square_of_rows() -> None:
         ({"rows": True}, "rows: got True"),
         ({"rows": 1}, "delta: its default"),
         ({"unit": "person"}, "unit: got 'person'"),
-        ({"generator": rt.ApproxDP(1.0, 1e-6)}, "generator: got a ApproxDP"),
+        ({"generator": rt.ApproxDP(1.0, 1e-6)}, "generator: got an ApproxDP"),
         ({"basis": "raw"}, "basis: got 'raw'"),
         ({"schema": "missing.toml"}, "missing.toml"),
         ({"schema": 3}, "schema: got an int"),
@@ -136,7 +136,7 @@ def test_identifiers_need_a_decision() -> None:
 
 
 def test_tables_that_are_none_are_refused() -> None:
-    with pytest.raises(InputError, match="can't be read from a int"):
+    with pytest.raises(InputError, match="can't be read from an int"):
         make(synthetic=3)
     with pytest.raises(InputError, match="no file"):
         make(synthetic="none.csv")
