@@ -126,7 +126,7 @@ def quality(results: Results, metric: str) -> Iterator[str]:
             marks = [
                 mark
                 for mark, before in marked.items()
-                if cell is not None and before is not None and _worse(cell, before, metric)
+                if method != "none" and cell and before and _worse(cell, before, metric)
             ]
             texts.append(" ".join([text, "".join(marks)]).rstrip())
         yield f"| {' | '.join([*place, told, *texts])} |"
