@@ -91,7 +91,7 @@ class Candidates:
         fingerprint = _fingerprint({**encoded, **kept.encoded}, base)
         del encoded  # a table as large as the designs
         none = np.zeros(len(kept.answers), dtype=np.bool_)
-        exact = _exact(answers, designs)
+        exact = _exact(answers, designs, base > 0)
         shared = np.where(exact[:, None], 0.0, answers.common_noise)
         problem = Problem(
             designs=(*designs, *kept.designs),
@@ -221,10 +221,12 @@ def base_of(table: Table, base_weights: Any) -> FloatArray:
     return base
 
 
-def _exact(answers: Targets, designs: Sequence[Design]) -> NDArray[np.bool_]:
+def _exact(
+    answers: Targets, designs: Sequence[Design], used: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """(K,) answers that are constraints: without noise, or with less than a fit can tell.
 
-    That is less than 1e-9 of the query's unit over the rows, however wide its bounds are.
+    That is less than 1e-9 of the query's unit over the ``used`` rows, however wide its bounds are.
     """
     exact = answers.exact.copy()
     if isinstance(answers, Answers):
@@ -233,7 +235,7 @@ def _exact(answers: Targets, designs: Sequence[Design]) -> NDArray[np.bool_]:
     small = ~exact & (errors < 2 * _LEAST_ERROR)  # a query in [-1, 1] spans at most 2
     if small.any():
         parts = selected_parts(designs, small)
-        units = np.concatenate([typical(part) for part in parts])
+        units = np.concatenate([typical(part, used) for part in parts])
         exact[small] = errors[small] <= _LEAST_ERROR * units
     return exact
 

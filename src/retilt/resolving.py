@@ -52,8 +52,11 @@ def _spanned(column: Column, cells: pa.ChunkedArray) -> Column:
     low, high = float(values.min()), float(values.max())
     if isinstance(column, Datetime):
         start = EPOCH if column.lower.tzinfo else EPOCH.replace(tzinfo=None)
-        ends = [start + timedelta(microseconds=end) for end in (low, high)]
-        return replace(column, lower=max(ends[0], column.lower), upper=min(ends[1], column.upper))
+        # An end that is the bound itself stays: as a float it may be after the year 9999.
+        first, last = limits(column)
+        lower = column.lower if low == first else start + timedelta(microseconds=low)
+        upper = column.upper if high == last else start + timedelta(microseconds=high)
+        return replace(column, lower=lower, upper=upper)
     if column.integer:
         low, high = math.floor(low), math.ceil(high)
     return replace(column, lower=low, upper=high)

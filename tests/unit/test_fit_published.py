@@ -502,3 +502,28 @@ def test_what_can_not_move_at_all_is_settled() -> None:
             keep=rt.keep("marginals", 0.05),
         )
         assert np.isfinite(tilt.weights).all()
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e10, 1e12])
+def test_noisy_answers_are_followed_beside_a_row_far_off(far: float) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=5_000), "y": rng.normal(size=5_000)})
+    table.loc[0, "x"] = far
+    given = [
+        {"mean": "x", "value": 0.2, "standard_error": 0.01},
+        {"mean": "y", "value": 0.3, "standard_error": 0.01},
+    ]
+    tilt = rt.fit(table, rt.Published("x", given))
+    assert tilt.status is rt.Status.CONVERGED
+    assert tilt.statistics_table()[1]["after"] == pytest.approx(0.3, abs=0.005)
+    assert tilt.ess > 4_000
+
+
+def test_rounding_in_the_values_tightens_nothing() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.choice([0, 1, -1, 2], 10_000) * 2.2e-16
+    hours = np.where(rng.random(10_000) < 0.8, 40 * (1 + noise), rng.normal(40, 12, 10_000))
+    given = {"mean": "hours", "value": 40.4, "standard_error": 0}
+    tilt = rt.fit(pd.DataFrame({"hours": hours}), rt.Published("x", [given]))
+    assert tilt.status is rt.Status.CONVERGED
+    assert np.average(hours, weights=tilt.weights) == pytest.approx(40.4, abs=1e-6)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
 import cvxpy
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import retilt as rt
@@ -292,3 +294,25 @@ def test_guards_see_what_moves_however_wide_the_bounds_are(width: float) -> None
     )
     assert plan.guards is not None
     assert plan.guards.schema["x"].upper == x.max()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_guards_of_dates_up_to_the_last_one(zone: str | None) -> None:
+    end = pd.Timestamp("9999-12-31 23:59:59.999999")
+    days = [pd.Timestamp("2020-01-01") + pd.Timedelta(days=i % 50) for i in range(300)]
+    ends = [end if i % 3 else day for i, day in enumerate(days)]
+    until = pa.array(ends, pa.timestamp("us", zone))
+    table = pa.table({"x": np.random.default_rng(0).normal(size=300), "until": until})
+    moments = [datetime(2000, 1, 1), end.to_pydatetime()]
+    lower, upper = (m.replace(tzinfo=UTC) if zone else m for m in moments)
+    plan = rt.plan(
+        table,
+        rt.means(["x"]) + rt.keep(rt.marginal(["until"])),
+        rho=0.1,
+        rows=300,
+        schema={"x": rt.Numeric(-5, 5), "until": rt.Datetime(lower, upper)},
+    )
+    assert plan.guards is not None
+    column = plan.guards.schema["until"]
+    assert column.upper == upper  # type: ignore[union-attr]
+    assert column.lower.year == 2020  # type: ignore[union-attr]

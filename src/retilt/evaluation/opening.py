@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -83,10 +84,10 @@ def _check_source(source: Any, what: str) -> None:
 
 def _odd_records(path: Path, table: CsvTable, what: str) -> list[str]:
     """Refuse a CSV file whose quotes swallow lines; say how many records are not as its header."""
-    with _any_field_size():
+    with _any_field_size(), _lines(path, table.dialect) as lines:
         odd = sum(
             fields not in (0, len(table.names))  # a blank line is no record
-            for fields in _widths(_text(path, table.dialect), table.dialect, what)
+            for fields in _widths(lines, table.dialect, what)
         )
     if not odd:
         return []
@@ -96,11 +97,11 @@ def _odd_records(path: Path, table: CsvTable, what: str) -> list[str]:
     ]
 
 
-def _widths(text: str, dialect: Dialect, what: str) -> Iterator[int]:
+def _widths(lines: Iterator[str], dialect: Dialect, what: str) -> Iterator[int]:
     """How many fields each record has; -1 where a quote stands alone."""
     ended: list[bool] = []
     reader = csv.reader(
-        _lines(text, ended),
+        _noting(lines, dialect, ended),
         delimiter=dialect.separator,
         skipinitialspace=dialect.skip_space,
         strict=True,
@@ -122,17 +123,28 @@ def _widths(text: str, dialect: Dialect, what: str) -> Iterator[int]:
             yield -1
 
 
-def _lines(text: str, ended: list[bool]) -> Iterator[str]:
-    """Lines with their ends; when there are no more, that is noted."""
-    yield from io.StringIO(text, newline="")
+def _noting(lines: Iterator[str], dialect: Dialect, ended: list[bool]) -> Iterator[str]:
+    """The lines without blanks behind quotes; when there are no more, that is noted.
+
+    ``csv`` takes such a blank for text, and a quote before it for one that is not closed.
+    """
+    behind = re.compile(f'"[ \t]+(?=[{re.escape(dialect.separator)}\r\n]|$)')
+    for line in lines:
+        yield behind.sub('"', line)
     ended.append(True)
 
 
-def _text(path: Path, dialect: Dialect) -> str:
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
-    return content[len(dialect.mark) :].decode(dialect.encoding, errors="replace")
+@contextmanager
+def _lines(path: Path, dialect: Dialect) -> Iterator[Iterator[str]]:
+    """A file's lines with their ends, read as they are needed."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as content:
+        content.read(len(dialect.mark))
+        with io.TextIOWrapper(
+            content, encoding=dialect.encoding, errors="replace", newline=""
+        ) as text:
+            yield iter(text)
 
 
 @contextmanager

@@ -39,9 +39,6 @@ _SETTLED = 1e-7
 """Share of its variance below which a combination of queries counts as settled by others."""
 
 _GAP = 1e-20
-_STILL = 1e-12
-"""Deviation of a query, in its unit, that is rounding."""
-
 _STEPS = 100
 _ROUNDS = 30
 
@@ -95,7 +92,7 @@ def anchored(problem: Problem, aim: FloatArray, *, release: bool = True) -> Anch
         multipliers[held] = found
         if not np.any(released):
             nearest = problem.means(base)
-        misses = np.abs(part.means(base) - part.answers) / part.scales(part.exact)
+        misses = np.abs(part.means(base) - part.answers) / part.units
         if misses.max() <= HELD or not release:
             break
         worst = misses > HELD if last else misses >= max(HELD, misses.max() / 2)
@@ -125,15 +122,15 @@ def _undetermined(problem: Problem, means: FloatArray, aim: FloatArray) -> Float
     hessian = rows.covariance(fold)
     first, second = measured[rows.varying], exact[rows.varying]
     own = free(hessian, first, second, problem.covariance.variances[exact])
-    # A query that can't move at all is settled by itself.
     scale = np.sqrt(np.diagonal(hessian)[first])
-    units = problem.scales(measured)
-    scale = np.where(scale > _STILL * units, scale, units)
+    # A query that can't move at all is settled by itself.
+    scale = np.where(scale > 0, scale, 1.0)
     values, vectors = eigh(own / scale / scale[:, None])
     settled = vectors[:, values < _SETTLED] / scale[:, None]
     noise = problem.covariance.select(measured)
     spread = np.column_stack([noise.times(u) for u in settled.T]) if settled.size else settled
     errors = settled.T @ (means - aim)[measured]
+    # By least squares: what is settled in several ways at once makes the matrix singular.
     towards[measured[problem.measured]] += spread @ np.linalg.lstsq(settled.T @ spread, errors)[0]
     return towards
 
@@ -183,6 +180,6 @@ def without(problem: Problem, released: Mask) -> Problem:
     """The problem with some exact answers left out: with deviations that say nothing."""
     variances = problem.covariance.variances.copy()
     if np.any(released):
-        variances[released] = (UNASKED * problem.scales(released)) ** 2
+        variances[released] = (UNASKED * problem.units[released]) ** 2
     covariance = Covariance(variances, problem.covariance.factor)
     return replace(problem, covariance=covariance, exact=problem.exact & ~released)

@@ -23,6 +23,9 @@ from retilt.measures.base import (
 CHUNK = 8192
 """Rows handled at a time: a chunk of one column is 64 KiB and stays in the processor's cache."""
 
+_TOLD = 1e-8
+"""Part of its values' size that a unit is at least: a millionth of it is not to be rounding."""
+
 
 def totals(codes: NDArray[np.signedinteger], weights: FloatArray, size: int) -> FloatArray:
     """(size,) sums of weights by code."""
@@ -251,30 +254,61 @@ def ranges(design: Design) -> FloatArray:
     return result
 
 
-def typical(design: Design) -> FloatArray:
-    """How far each query's values are from their median, in the median, where they are off it.
+def typical(design: Design, used: NDArray[np.bool_] | None = None) -> FloatArray:
+    """(K,) unit of each query: how far its values are from their median, on average.
 
-    The range where hardly any is off it, and the size of a constant. One outlier, which decides a
-    range, does not matter. Of long tables by evenly spaced rows.
+    A thousandth of the rows, one at least, is left out, that is farthest off: one outlier, which
+    decides a range, does not matter. Not less than rounding allows to tell (:data:`_TOLD`), and at
+    most the range, which is also the unit of shares and of what hardly any row is off; a constant
+    has its size.
+
+    Parameters
+    ----------
+    design
+        Of long tables evenly spaced rows are looked at.
+    used
+        (N,) rows that have a weight; None for all.
     """
-    spans = ranges(design)
+    if used is not None and not used.all():
+        design = at_rows(design, np.flatnonzero(used))
     if isinstance(design, Indicators):
         return (np.bincount(design.codes, minlength=design.size) > 0).astype(np.float64)
-    rows = np.linspace(0, design_rows(design) - 1, min(design_rows(design), CHUNK)).astype(np.intp)
-    cells = design.codes[rows] if isinstance(design, Grouped) else None
+    units, count = ranges(design), min(design_rows(design), CHUNK)
+    some = at_rows(design, np.linspace(0, design_rows(design) - 1, count).astype(np.intp))
+    assert not isinstance(some, Indicators)
     for left, right, queries in column_pairs(design):
-        product = column_product(design.values[rows], left, right)
+        product = column_product(some.values, left, right)
         for k in queries:
             values = design.offset[k] + design.factor[k] * product
-            if isinstance(design, Grouped):
-                values[cells != design.cell[k]] = 0.0
-            off = np.abs(values - np.median(values))
-            off = off[off > 0]
-            if not spans[k]:
-                spans[k] = np.abs(values).max()
-            elif off.size and right >= 0:  # the share of a cell has its range
-                spans[k] = min(spans[k], float(np.median(off)))
-    return spans
+            if isinstance(some, Grouped):
+                values[some.codes != some.cell[k]] = 0.0
+            if not units[k]:
+                units[k] = np.abs(values).max()
+            else:
+                units[k] = min(units[k], _unit(values) or units[k])
+    return units
+
+
+def _unit(values: FloatArray) -> float:
+    """Mean distance from the median without the farthest thousandth; 0 for the range instead.
+
+    That is where hardly any value is off it, and where there are but two.
+    """
+    if np.all((values == values.min()) | (values == values.max())):
+        return 0.0
+    off = np.abs(values - np.median(values))
+    kept = max(1, off.size - max(1, off.size // 1000))
+    trimmed = float(np.partition(off, kept - 1)[:kept].mean())
+    return max(trimmed, _TOLD * float(np.median(np.abs(values)))) if trimmed else 0.0
+
+
+def at_rows(design: Design, rows: NDArray[np.intp]) -> Design:
+    """The queries of some rows."""
+    if isinstance(design, Indicators):
+        return replace(design, codes=design.codes[rows])
+    if isinstance(design, Grouped):
+        return replace(design, codes=design.codes[rows], values=design.values[rows])
+    return replace(design, values=design.values[rows])
 
 
 def _range(design: Products | Grouped, k: int, product: FloatArray) -> float:

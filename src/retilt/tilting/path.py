@@ -61,6 +61,9 @@ _NEAR_FLOOR = 1e-4
 _FARTHEST = 70.0
 """Logarithms above the first point under the floor, beyond which nothing moves."""
 
+_FAR = 10.0
+"""Deviations of its noise by which an answer is far off."""
+
 LEAST_ETA = 1e-12
 """The trade-off that stands for 0 where a floor has to be kept by a larger one."""
 
@@ -75,8 +78,6 @@ def _ended(stops: list[Stop], queries: int) -> bool:
     """Whether nothing is to be gained further down the path."""
     points = [stop.point for stop in stops]
     last = points[-1]
-    if stops[-1].strained or (len(points) > 3 and all(stop.deep for stop in stops[-3:])):
-        return True
     best = min(range(len(points)), key=lambda i: points[i].sure)
     past = len(points) - 1 - best
     if past >= 8 or (past >= 4 and last.sure - points[best].sure >= max(1.0, 0.02 * queries)):
@@ -88,13 +89,31 @@ def _ended(stops: list[Stop], queries: int) -> bool:
     return last.trace - early.trace < 5e-3 * last.trace and early.misfit - last.misfit < 0.02
 
 
+def _untried(walker: Walker, base: Stop, last: Stop) -> bool:
+    """Whether an answer is far off that would be followed at smaller trade-offs only.
+
+    Where one row is far off all others, it alone moves at first, and nothing does for a while.
+    """
+    reduced = walker.reduced
+    measured = reduced.measured
+    if reduced.answers.size > MAX_DENSE:
+        return False
+    noise = reduced.covariance.deviations[measured]
+    spread = np.diagonal(reduced.rows.covariance(base.state.fold))[measured]
+    far = np.abs(last.state.fold.means - reduced.answers)[measured] > _FAR * noise
+    return bool(np.any(far & (last.point.eta * noise**2 > spread)))
+
+
 def _follow(walker: Walker, tell: Tell) -> tuple[list[Stop], bool]:
     """Points from the base weights downwards, and whether the solver gave up on the next."""
-    stop = walker.base()
+    base = stop = walker.base()
     stops = [stop.light()]
     tell(stop.point)
     eta = walker.first_eta(stop.state)
-    while eta > 0 and len(stops) < _MAX_POINTS and not _ended(stops, walker.reduced.count):
+    while eta > 0 and len(stops) < _MAX_POINTS:
+        given_up = stop.strained or (len(stops) > 3 and all(s.deep for s in stops[-3:]))
+        if given_up or (_ended(stops, walker.reduced.count) and not _untried(walker, base, stop)):
+            break
         stop = walker.at(eta, stop.state, peak=stop.peak)
         if stop.verdict is not Verdict.CONVERGED:
             return stops, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -294,9 +295,16 @@ class Problem:
             self.bounds,
         )
 
+    @property
+    def units(self) -> FloatArray:
+        """(K,) units of the exact queries; 0 for the others."""
+        held = EXACT * math.sqrt(self.looseness)
+        return np.where(self.exact, self.covariance.deviations / held, 0.0)
+
     def scales(self, keep: NDArray[np.bool_]) -> FloatArray:
-        """Units of some of the queries: typical deviations, or the size of what is constant."""
-        found = np.concatenate([typical(part) for part in selected_parts(self.designs, keep)])
+        """(Some of K,) units of queries: see :func:`retilt.tilting.designs.typical`."""
+        parts, used = selected_parts(self.designs, keep), self.base > 0
+        found = np.concatenate([typical(part, used) for part in parts])
         # A constant 0 is as large as what is asked of it.
         found = np.where(found > 0, found, np.abs(self.answers[keep]))
         return np.where(found > 0, found, 1.0)
