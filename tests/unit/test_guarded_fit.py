@@ -316,3 +316,12 @@ def test_guards_of_dates_up_to_the_last_one(zone: str | None) -> None:
     column = plan.guards.schema["until"]
     assert column.upper == upper  # type: ignore[union-attr]
     assert column.lower.year == 2020  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("measure", [rt.means(["age"]), rt.share("age >= 60")])
+def test_a_guard_of_what_is_given_holds_nothing(measure: rt.Workload) -> None:
+    given = rt.Published("x", [OLD, {"mean": "age", "value": 47, "standard_error": 0.01}, Z])
+    free = rt.fit(people(), given)
+    tilt = rt.fit(people(), given, keep=rt.keep(measure, tolerance=1e-6))
+    np.testing.assert_allclose(tilt.weights, free.weights, rtol=1e-9)
+    assert tilt.kept == []

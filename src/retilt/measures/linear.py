@@ -25,7 +25,6 @@ That is taken as noise of the answer.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from retilt.measures.base import (
     Products,
     Variable,
 )
+from retilt.measures.moments import query_key
 from retilt.measures.partitions import TRUSTED, Partition, root, worst
 from retilt.measures.second_moments import natural_bounds
 from retilt.schema.columns import Categorical, Column
@@ -65,6 +65,9 @@ _ROUNDING = 1e-9
 
 _TOTAL_ROUNDING = 1e-6
 """By which a table's exact shares may miss a total of 1: they are written in decimals."""
+
+_MEASURED = {"mean": "z", "share": "z"}
+"""What moments call the same queries."""
 
 _Column: TypeAlias = tuple[int, float, float]
 """Number of a variable and what is taken off it and divided by, in natural units."""
@@ -148,9 +151,12 @@ class LinearBlock:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """(K,) kind and variables."""
+        """(K,) kind and variables; of a mean or share those that a measured one has.
+
+        So no guard holds what is given.
+        """
         return tuple(
-            json.dumps([s.kind, *sorted(str(self.variables[i].identity) for i in s.on)])
+            query_key(_MEASURED.get(s.kind, s.kind), *(self.variables[i] for i in s.on))
             for s in self.stated
         )
 

@@ -292,7 +292,8 @@ class Moments(GroupedMeasure):
             )
 
 
-def _key(kind: str, *variables: Variable) -> str:
+def query_key(kind: str, *variables: Variable) -> str:
+    """Tells a query from others: what it is, and of which variables."""
     return json.dumps([kind, *sorted((v.identity for v in variables), key=str)], ensure_ascii=False)
 
 
@@ -366,10 +367,10 @@ class MomentsBlock:
         square = f"1-{letter}{letter}" if self._complement else letter * 2
         left, right = self._pairs
         return (
-            *(_key(letter, v) for v in self.variables),
-            *(_key(square, self.variables[i]) for i in self._squares),
+            *(query_key(letter, v) for v in self.variables),
+            *(query_key(square, self.variables[i]) for i in self._squares),
             *(
-                _key(letter * 2, self.variables[i], self.variables[j])
+                query_key(letter * 2, self.variables[i], self.variables[j])
                 for i, j in zip(left, right, strict=True)
             ),
         )
