@@ -239,7 +239,7 @@ TARGETS = (
             "Moments.__post_init__",
             "Moments._check_ball",
             "Moments._bound_ball",
-            "_key",
+            "query_key",
             *(
                 f"MomentsBlock.{name}"
                 for name in (
