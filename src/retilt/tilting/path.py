@@ -415,6 +415,8 @@ def _status(final: Stop, visited: Sequence[Stop], rule: Rule, queries: int, *, c
     nearest = min(visited, key=lambda stop: stop.point.sure)
     lowest = nearest.point
     if rule.infeasible:
+        if final.asked <= INFEASIBLE_SURE * queries:
+            return Status.CONVERGED  # guards alone are what the smallest risk is far from
         # Below the floor the answers may be in reach.
         reached = nearest.asked <= INFEASIBLE_SURE * queries
         return Status.FLOOR_REACHED if reached else Status.INFEASIBLE_MEASURES
