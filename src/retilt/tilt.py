@@ -407,7 +407,8 @@ class Tilt:
             missed = self._measured(self.solution.unmet)
             for row in (self._statistics[k] for k in np.flatnonzero(missed)):
                 off.setdefault(row["statistic"], limit)
-        return tuple(sorted(off, key=lambda name: -off[name]))
+        # In the table's order where only rounding, as after loading a file, tells them apart.
+        return tuple(sorted(off, key=lambda name: -float(f"{off[name]:.4g}")))
 
     def statistics_table(self) -> list[dict[str, Any]]:
         """A row for each statistic.
