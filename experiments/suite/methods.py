@@ -125,7 +125,8 @@ def retilt_keep(case: Case, seed: int) -> Outcome:
     As far as it is not measured. F1 is about the target, and the tilt moves only what it asks for.
     """
     target = case.data_set.target
-    others = [c for c in case.synthetic.columns if c not in features(case)]
+    aligned = features(case)
+    others = [c for c in case.synthetic.columns if c not in aligned]
     kept = rt.keep(rt.correlation([target, *others])) + rt.keep("marginals")
     return _aligned(case, seed, keep=kept)
 

@@ -16,6 +16,7 @@ from retilt.engines.base import Table
 from retilt.exceptions import InputError
 from retilt.measures.base import Design, EncodedArray, Feature, FloatArray
 from retilt.measures.guards import Guards
+from retilt.measures.partitions import root
 from retilt.measures.queries import designs_of
 from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
@@ -34,15 +35,21 @@ _LEAST_ERROR = 1e-9
 
 def targets_of(answers: Answers | Published, table: Table) -> Targets:
     """Answers for a synthetic table, which completes the schema of published ones."""
+    _require_rows(table)
     return answers.completed(table) if isinstance(answers, Published) else answers
 
 
 def encode_candidates(table: Table, asked: Asked) -> dict[Feature, EncodedArray]:
     """The columns asked for of a synthetic table, or a refusal of one that can't have them."""
     check_table(table, asked.schema, "the synthetic table")
+    _require_rows(table)
+    return encode(table, asked.queries.features)
+
+
+def _require_rows(table: Table) -> None:
+    """Refuse an empty table before its columns are found to lack values."""
     if table.rows == 0:
         raise InputError("the synthetic table has no rows; there is nothing to weigh.")
-    return encode(table, asked.queries.features)
 
 
 @dataclass(frozen=True)
@@ -231,19 +238,13 @@ def _exact(
     exact = answers.exact.copy()
     if isinstance(answers, Answers):
         return exact  # a mechanism's noise is never as small
-    errors = _deviations(answers)
+    errors = root(answers.variances, answers.common_noise)
     small = ~exact & (errors < 2 * _LEAST_ERROR)  # a query in [-1, 1] spans at most 2
     if small.any():
         parts = selected_parts(designs, small)
         units = np.concatenate([typical(part, used) for part in parts])
         exact[small] = errors[small] <= _LEAST_ERROR * units
     return exact
-
-
-def _deviations(answers: Targets) -> FloatArray:
-    """(K,) standard deviation of each answer's noise."""
-    errors: FloatArray = np.sqrt(answers.variances + (answers.common_noise**2).sum(axis=1))
-    return errors
 
 
 def _clamped(answers: Targets, table: Table) -> list[str]:
@@ -259,7 +260,7 @@ def _shortfalls(
 ) -> list[str]:
     """What no weights of these rows can reach, block by block."""
     queries = answers.queries
-    errors = _deviations(answers)
+    errors = root(answers.variances, answers.common_noise)
     found, every = [], bool(used.all())
     for block, where in zip(queries.blocks, queries.positions, strict=True):
         arrays = [encoded[f] if every else encoded[f][used] for f in block.features]

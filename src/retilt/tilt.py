@@ -365,7 +365,7 @@ class Tilt:
     def _tolerances(self) -> FloatArray:
         """(S,) how far an exact statistic may stay from its target; 0 for a noisy one.
 
-        In units of what these rows' values span, not of the declared bounds: those may be wide.
+        By the units of the queries over these rows, not by the declared bounds: those may be wide.
         """
         queries, exact = self.answers.queries, self._measured(self._exact)
         if not exact.any():
@@ -832,8 +832,8 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     try:
         read = tilt_content(read_json(path, "tilt"))
     except InputError as error:
-        start = f"tilt file {path}: "
-        raise FormatError(start + str(error).removeprefix(start)) from None
+        start, said = f"tilt file {path}", str(error)
+        raise FormatError(said if said.startswith(start) else f"{start}: {said}") from None
     if base_weights is None:
         base_weights = read.column
     if read.weighted and base_weights is None:

@@ -527,3 +527,12 @@ def test_rounding_in_the_values_tightens_nothing() -> None:
     tilt = rt.fit(pd.DataFrame({"hours": hours}), rt.Published("x", [given]))
     assert tilt.status is rt.Status.CONVERGED
     assert np.average(hours, weights=tilt.weights) == pytest.approx(40.4, abs=1e-6)
+
+
+def test_an_empty_table_and_a_tilt_that_is_none_are_told_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the synthetic table has no rows"):
+        rt.fit(SYNTHETIC[:0], rt.Published("x", [{"mean": "age", "value": 5, "standard_error": 0}]))
+    (tmp_path / "t.json").write_text("a,b")
+    with pytest.raises(FormatError) as caught:
+        rt.load_tilt(tmp_path / "t.json", SYNTHETIC)
+    assert str(caught.value).count("t.json") == 1

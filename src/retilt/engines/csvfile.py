@@ -205,7 +205,7 @@ def read_csv(path: Path, *, private: bool = False) -> CsvTable:
     mark, text, encoding = _decode(content, private=private)
     lines = list(io.StringIO(text, newline=""))
     separator, skip_space = _split_of_header(lines, path)
-    with _any_field_size(), _no_collection():
+    with any_field_size(), _no_collection():
         reader = csv.reader(lines, delimiter=separator, skipinitialspace=skip_space)
         header = next(record for record in reader if record)
         first = reader.line_num
@@ -255,7 +255,7 @@ def _decode(content: bytes, *, private: bool) -> tuple[bytes, str, str]:
 
 def _split_of_header(lines: list[str], path: Path) -> tuple[str, bool]:
     """The separator that splits the header into most names; earlier ones win a tie."""
-    with _any_field_size():
+    with any_field_size():
         splits = {
             s: next((r for r in csv.reader(lines, delimiter=s) if r), []) for s in _SEPARATORS
         }
@@ -267,7 +267,7 @@ def _split_of_header(lines: list[str], path: Path) -> tuple[str, bool]:
 
 
 @contextmanager
-def _any_field_size() -> Iterator[None]:
+def any_field_size() -> Iterator[None]:
     """``csv`` refuses long fields by a limit that is global, so put it back."""
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from retilt.engines.base import Table
-from retilt.engines.csvfile import CsvTable, Dialect
+from retilt.engines.csvfile import CsvTable, Dialect, any_field_size
 from retilt.engines.local import open_table
 from retilt.exceptions import InputError
 from retilt.schema.reading import read
@@ -35,7 +35,6 @@ NAMES = tuple(TABLES.values())
 REAL = (0, 3)
 """Places of the tables of real rows."""
 
-_ANY_SIZE = 2**31 - 1
 _LIKE_TABLES = ("__arrow_c_stream__", "columns", "column_names", "arrow_type")
 """What one of the types of tables has at least one of."""
 
@@ -84,7 +83,7 @@ def _check_source(source: Any, what: str) -> None:
 
 def _odd_records(path: Path, table: CsvTable, what: str) -> list[str]:
     """Refuse a CSV file whose quotes swallow lines; say how many records are not as its header."""
-    with _any_field_size(), _lines(path, table.dialect) as lines:
+    with any_field_size(), _lines(path, table.dialect) as lines:
         odd = sum(
             fields not in (0, len(table.names))  # a blank line is no record
             for fields in _widths(lines, table.dialect, what)
@@ -145,13 +144,3 @@ def _lines(path: Path, dialect: Dialect) -> Iterator[Iterator[str]]:
             content, encoding=dialect.encoding, errors="replace", newline=""
         ) as text:
             yield iter(text)
-
-
-@contextmanager
-def _any_field_size() -> Iterator[None]:
-    """``csv`` refuses long fields by a limit that is global, so put it back."""
-    before = csv.field_size_limit(_ANY_SIZE)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

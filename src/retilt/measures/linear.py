@@ -423,9 +423,8 @@ class LinearBlock:
             least, most = (float(self._expected(e)[k]) for e in ends)
             beyond = most if stated.value > most else least
             given, told = apart(stated.value, beyond)
-            other = f"{least if beyond == most else most:.4g}"
-            ends_told = (other, told) if beyond == most else (told, other)
-            reach = f"all synthetic rows lie between {' and '.join(ends_told)}"
+            within = [told if end == beyond else f"{end:.4g}" for end in (least, most)]
+            reach = f"all synthetic rows lie between {' and '.join(within)}"
             if least == most:
                 reach = f"it is {told} in every synthetic row"
         else:

@@ -302,13 +302,17 @@ def _unit(values: FloatArray) -> float:
     return max(trimmed, _TOLD * float(np.median(np.abs(values)))) if trimmed else 0.0
 
 
-def at_rows(design: Design, rows: NDArray[np.intp]) -> Design:
-    """The queries of some rows."""
+def at_rows(design: Design, rows: NDArray[np.intp] | None) -> Design:
+    """The queries of some rows; None for all."""
+    if rows is None:
+        return design
     if isinstance(design, Indicators):
-        return replace(design, codes=design.codes[rows])
+        return Indicators(design.codes[rows], design.size)
+    # The rows of a table that is stored by columns, still by columns.
+    values = design.values.T[:, rows].T
     if isinstance(design, Grouped):
-        return replace(design, codes=design.codes[rows], values=design.values[rows])
-    return replace(design, values=design.values[rows])
+        return replace(design, codes=design.codes[rows], values=values)
+    return replace(design, values=values)
 
 
 def _range(design: Products | Grouped, k: int, product: FloatArray) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retilt.measures.base import Design, FloatArray, Grouped, Indicators, Products
-from retilt.tilting.designs import CHUNK, Moments, totals
+from retilt.measures.base import Design, FloatArray, Indicators, Products
+from retilt.tilting.designs import CHUNK, Moments, at_rows, totals
 from retilt.tilting.parts import (
     CellPart,
     Mask,
@@ -122,13 +122,13 @@ class Rows:
     def of(cls, problem: Problem, sample: Sample | None = None) -> Rows:
         """Lay out the rows of a problem, or those of a sample."""
         chosen, base = _chosen(problem, sample)
-        designs = [_restricted(design, chosen) for design in problem.designs]
+        designs = [at_rows(design, chosen) for design in problem.designs]
         groups, first = _merge(designs, base.size)
         merged, spread = base, None
         if groups is not None:
             merged = totals(groups, base, first.size)
             spread = totals(groups, (base / merged[groups]) ** 2, first.size)
-            designs = [_restricted(design, first) for design in designs]
+            designs = [at_rows(design, first) for design in designs]
         alike = merged.min() == merged.max()
         parts = [analyse(design) for design in designs]
         varying = np.concatenate([part[0] for part in parts])
@@ -327,18 +327,6 @@ def _chosen(problem: Problem, sample: Sample | None) -> tuple[Positions | None, 
     chosen = np.flatnonzero(problem.base > 0)
     base = problem.base[chosen]
     return chosen, base / base.sum()
-
-
-def _restricted(design: Design, rows: Positions | None) -> Design:
-    if rows is None:
-        return design
-    if isinstance(design, Indicators):
-        return Indicators(design.codes[rows], design.size)
-    # The rows of a table that is stored by columns, still by columns.
-    values = design.values.T[:, rows].T
-    if isinstance(design, Grouped):
-        return replace(design, codes=design.codes[rows], values=values)
-    return replace(design, values=values)
 
 
 def _identifying(designs: list[Design], rows: Positions | slice) -> Iterator[NDArray[np.uint64]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ from retilt.tilting.points import (
     Walker,
 )
 from retilt.tilting.problem import Problem
-from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, check_size
+from retilt.tilting.reduction import MAX_DENSE, MAX_VARYING, Reduced, check_size
 from retilt.tilting.sample import leveraged, sampled
 from retilt.tilting.solution import PathPoint, Solution, Status
 from retilt.tilting.solvers import Verdict
@@ -58,7 +59,7 @@ _MOVES = 4
 _NEAR_FLOOR = 1e-4
 """Logarithm of the trade-off to which the point at the user's floor is found."""
 
-_FARTHEST = 70.0
+_HIGHEST = 70.0
 """Logarithms above the first point under the floor, beyond which nothing moves."""
 
 _FAR = 10.0
@@ -67,7 +68,7 @@ _FAR = 10.0
 LEAST_ETA = 1e-12
 """The trade-off that stands for 0 where a floor has to be kept by a larger one."""
 
-_FARTHER = tuple(2.0**k for k in range(20, 0, -1))
+_DETOUR = tuple(2.0**k for k in range(20, 0, -1))
 """Trade-offs on the way to one that can't be solved at once."""
 
 _NEAR_GAP = 1e-6
@@ -89,30 +90,32 @@ def _ended(stops: list[Stop], queries: int) -> bool:
     return last.trace - early.trace < 5e-3 * last.trace and early.misfit - last.misfit < 0.02
 
 
-def _untried(walker: Walker, base: Stop, last: Stop) -> bool:
+def _untried(reduced: Reduced, last: Stop, spread: Callable[[], FloatArray]) -> bool:
     """Whether an answer is far off that would be followed at smaller trade-offs only.
 
     Where one row is far off all others, it alone moves at first, and nothing does for a while.
+    ``spread`` gives the (V,) variances of the queries under the base weights.
     """
-    reduced = walker.reduced
-    measured = reduced.measured
     if reduced.answers.size > MAX_DENSE:
         return False
-    noise = reduced.covariance.deviations[measured]
-    spread = np.diagonal(reduced.rows.covariance(base.state.fold))[measured]
-    far = np.abs(last.state.fold.means - reduced.answers)[measured] > _FAR * noise
-    return bool(np.any(far & (last.point.eta * noise**2 > spread)))
+    noise = reduced.covariance.deviations
+    off = np.abs(last.state.fold.means - reduced.answers)
+    far = reduced.measured & (off > _FAR * noise)
+    return bool(far.any() and np.any(last.point.eta * noise[far] ** 2 > spread()[far]))
 
 
 def _follow(walker: Walker, tell: Tell) -> tuple[list[Stop], bool]:
     """Points from the base weights downwards, and whether the solver gave up on the next."""
     base = stop = walker.base()
     stops = [stop.light()]
+    # Only asked where answers are far off, but then at many points.
+    spread = cache(lambda: np.diagonal(walker.reduced.rows.covariance(base.state.fold)))
     tell(stop.point)
     eta = walker.first_eta(stop.state)
     while eta > 0 and len(stops) < _MAX_POINTS:
         given_up = stop.strained or (len(stops) > 3 and all(s.deep for s in stops[-3:]))
-        if given_up or (_ended(stops, walker.reduced.count) and not _untried(walker, base, stop)):
+        ended = given_up or _ended(stops, walker.reduced.count)
+        if ended and (given_up or not _untried(walker.reduced, stop, spread)):
             break
         stop = walker.at(eta, stop.state, peak=stop.peak)
         if stop.verdict is not Verdict.CONVERGED:
@@ -220,7 +223,7 @@ def _to_floor(walker: Walker, stops: Sequence[Stop], best: Stop, rule: Rule) -> 
 
     first = math.log(low.point.eta)
     last = math.log(best.point.eta) if best.point.eta < np.inf else first + math.log(_FACTOR)
-    while over(last) < 0 and last < first + _FARTHEST:
+    while over(last) < 0 and last < first + _HIGHEST:
         last += math.log(_FACTOR)
     if tried[-1].point.allowed and over(first) < 0:
         root = float(brentq(over, first, last, xtol=_NEAR_FLOOR))
@@ -544,7 +547,7 @@ def _at(problem: Problem, eta: float, gap: float) -> Solution:
     if verdict is not Verdict.CONVERGED and eta > 0:
         # Bounds that answers far off push nearly all rows to: come from where few rows are at one.
         near: State | FloatArray = np.zeros(reduced.answers.size)
-        for farther in _FARTHER:
+        for farther in _DETOUR:
             near, _ = method.solve(reduced, farther * eta, near, _NEAR_GAP, FINAL_STEPS)
         state, verdict = method.solve(reduced, eta, near, gap, FINAL_STEPS)
     stop = walker.stop(eta, state, verdict)

@@ -341,6 +341,7 @@ class Walker:
             point=point,
             means=means,
             state=replace(state, system=None),
+            # Guards' part of the trace is not known apart; no measure has more than one.
             asked=misfit - guarded - asked + 2 * min(trace, asked),
             peak=peak,
             deep=deep,
