@@ -8,7 +8,7 @@ many rows as there are real ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -64,6 +64,8 @@ def _aligned(
     case: Case,
     seed: int,
     *,
+    columns: Sequence[str] | None = None,
+    clip: Mapping[str, tuple[float, float]] | None = None,
     way: str = "default",
     support: str | None = None,
     more: bool = False,
@@ -73,7 +75,7 @@ def _aligned(
     began = time.process_time()
     plan = rt.plan(
         case.synthetic,
-        rt.correlation(features(case), clip=None if support is None else {}),
+        rt.correlation(columns or features(case), clip=clip),
         epsilon=EPSILON,
         rows=len(case.split.train),
         schema=case.schema,
@@ -110,8 +112,28 @@ def retilt(case: Case, seed: int) -> Outcome:
 
 
 def retilt_mix(case: Case, seed: int) -> Outcome:
-    """Ours with support rescue."""
+    """Ours with support rescue, over the public bounds, as ``retilt run --support mix`` does it."""
+    return _aligned(case, seed, support="mix", clip={})
+
+
+def retilt_mix_clip(case: Case, seed: int) -> Outcome:
+    """The same within the bounds that a plan chooses on the synthetic table."""
     return _aligned(case, seed, support="mix")
+
+
+def _every_column(case: Case) -> list[str]:
+    target = case.data_set.target
+    return [target, *(c for c in case.synthetic.columns if c != target)]
+
+
+def retilt_all(case: Case, seed: int) -> Outcome:
+    """Ours by default, asked for the correlations of all columns at the same budget."""
+    return _aligned(case, seed, columns=_every_column(case))
+
+
+def retilt_all_mix(case: Case, seed: int) -> Outcome:
+    """The same with support rescue, over the public bounds."""
+    return _aligned(case, seed, columns=_every_column(case), support="mix", clip={})
 
 
 def retilt_more(case: Case, seed: int) -> Outcome:
@@ -160,8 +182,11 @@ METHODS: Mapping[str, Callable[[Case, int], Outcome]] = MappingProxyType(
         "paper": paper,
         "retilt": retilt,
         "retilt-mix": retilt_mix,
+        "retilt-mix-clip": retilt_mix_clip,
         "retilt-more": retilt_more,
         "retilt-keep": retilt_keep,
+        "retilt-all": retilt_all,
+        "retilt-all-mix": retilt_all_mix,
         "optimum": optimum,
     }
 )

@@ -19,13 +19,19 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 PRINTED = Path(__file__).with_name("printed.csv")
 """The paper's Tables 1 and 4 as it prints them."""
 
-WAYS = ("retilt", "retilt-mix", "retilt-more", "retilt-keep")
+WAYS = ("retilt", "retilt-mix", "retilt-mix-clip", "retilt-more", "retilt-keep")
 """Ours by default, with help where the rows can't reach the answers, and with guards."""
+
+WIDE = ("retilt-all", "retilt-all-mix")
+"""Asked for the correlations of all columns, not of five."""
 
 _LONG = 100
 """Characters of settings that a table has room for."""
 
 _KEPT = ("f1", "js", "inverse_kl")
+_REAL = {"f1": "f1_real"}
+"""What the real rows themselves have."""
+
 _HIGHER = {"f1": True, "js": False, "inverse_kl": True}
 
 
@@ -80,12 +86,16 @@ def printed() -> dict[tuple[str, str, str], dict[str, str]]:
         return {(r["dataset"], r["mechanism"], r["epsilon"]): r for r in csv.DictReader(file)}
 
 
+def _head(*names: str) -> Iterator[str]:
+    heads = ["data", "generator", "ε", *names]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * 2}{' --: |' * (len(heads) - 2)}"
+
+
 def improvements(results: Results, metric: str) -> Iterator[str]:
     """Lines of the table of utility improvements; the best of ours that beats both is bold."""
     theirs = printed()
-    heads = ["data", "generator", "ε", "printed", "paper", *WAYS, "optimum"]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * 2}{' --: |' * (len(heads) - 2)}"
+    yield from _head("printed", "paper", *WAYS, "optimum")
     for place in results.places:
         told = theirs.get(place, {}).get("utility_improvement", "")
         cells = [results.cell(place, m, metric) for m in ("paper", *WAYS, "optimum")]
@@ -101,6 +111,16 @@ def improvements(results: Results, metric: str) -> Iterator[str]:
         yield f"| {' | '.join([*place, told, *texts])} |"
 
 
+def wide(results: Results) -> Iterator[str]:
+    """Lines of the table of utility improvements over all columns, on the same table."""
+    methods = ("paper", "retilt", "retilt-mix", *WIDE)
+    yield from _head(*methods)
+    for place in results.places:
+        cells = [results.cell(place, m, "utility_improvement_all_same_file") for m in methods]
+        texts = ["" if c is None else str(c) for c in cells]
+        yield f"| {' | '.join([*place, *texts])} |"
+
+
 def quality(results: Results, metric: str) -> Iterator[str]:
     """Lines of the table of one metric before and after, worse ones marked.
 
@@ -108,17 +128,19 @@ def quality(results: Results, metric: str) -> Iterator[str]:
     was post-processed.
     """
     theirs = printed()
-    heads = ["data", "generator", "ε", "printed", "before", "same file", "paper", *WAYS]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * 2}{' --: |' * (len(heads) - 2)}"
+    real = _REAL.get(metric)
+    yield from _head(
+        "printed", *(["real"] if real else []), "before", "same file", "paper", *WAYS, *WIDE
+    )
     digits = 3
     for place in results.places:
         row = theirs.get(place, {})
         told = " → ".join(filter(None, (row.get(f"{metric}_before"), row.get(f"{metric}_after"))))
         marked = {"▼": results.cell(place, "none", metric)}
         marked["▽"] = results.cell(place, "same-file", metric)
-        texts = []
-        for method in ("none", "same-file", "paper", *WAYS):
+        trained = results.cell(place, "none", real) if real else None
+        texts = [f"{trained.mean:.{digits}f}"] if trained else []
+        for method in ("none", "same-file", "paper", *WAYS, *WIDE):
             cell = results.cell(place, method, metric)
             text = "" if cell is None else f"{cell.mean:.{digits}f}"
             if cell is not None and cell.deviation is not None:
@@ -130,6 +152,35 @@ def quality(results: Results, metric: str) -> Iterator[str]:
             ]
             texts.append(" ".join([text, "".join(marks)]).rstrip())
         yield f"| {' | '.join([*place, told, *texts])} |"
+
+
+def counts(results: Results) -> Iterator[str]:
+    """Lines of the table of how many cells each method betters, or worsens.
+
+    Of F1 also where it is both worse and farther from what the real rows have: that of a table
+    may be higher than theirs.
+    """
+    heads = ["method", "beats printed and paper", "F1 ▽", "and farther from real", "JS ▽", "IKL ▽"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"| --- |{' --: |' * (len(heads) - 1)}"
+    theirs = printed()
+    for method in ("paper", *WAYS, *WIDE):
+        found = dict.fromkeys(heads[1:], 0)
+        for place in results.places:
+            told = theirs.get(place, {}).get("utility_improvement")
+            gain, paper = (results.cell(place, m, "utility_improvement") for m in (method, "paper"))
+            if told and gain and paper:
+                found[heads[1]] += gain.mean > max(float(told), paper.mean)
+            for metric, head in zip(_KEPT, (heads[2], *heads[4:]), strict=True):
+                cell = results.cell(place, method, metric)
+                before = results.cell(place, "same-file", metric)
+                if not cell or not before or not _worse(cell, before, metric):
+                    continue
+                found[head] += 1
+                real = results.cell(place, "none", _REAL[metric]) if metric in _REAL else None
+                if real is not None:
+                    found[heads[3]] += abs(cell.mean - real.mean) > abs(before.mean - real.mean)
+        yield f"| {' | '.join([method, *map(str, found.values())])} |"
 
 
 def runs(folder: Path, places: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -170,11 +221,17 @@ def page(rows: Sequence[tuple[Any, ...]], folder: Path | None = None) -> str:
     """All tables; those of the generators' runs from the sidecars in ``folder``."""
     results = Results(rows)
     parts = [
+        "### How often",
+        *counts(results),
+        "",
         "### Utility improvement against the generator with all of the budget",
         *improvements(results, "utility_improvement"),
         "",
         "### The same against the table that was post-processed",
         *improvements(results, "utility_improvement_same_file"),
+        "",
+        "### Over all columns, against the table that was post-processed",
+        *wide(results),
     ]
     for metric in _KEPT:
         parts += ["", f"### {_TITLES[metric]}", *quality(results, metric)]

@@ -16,8 +16,13 @@ from experiments.suite.inputs import Case
 from experiments.suite.methods import FIXED, METHODS, Outcome, applies, features
 from experiments.suite.scoring import Scores, score
 
-VERSION = 2
+VERSION = 3
 """To be raised with every change of what a job does: then nothing that was kept is taken."""
+
+_ERRORS = {"": "correlation_error", "_all": "correlation_error_all"}
+"""Of the aligned columns, and of all: what the names of utility improvements end with."""
+
+_COMPARED = {"": "none", "_same_file": "same-file"}
 
 HEADS = ("dataset", "mechanism", "epsilon", "repetition", "method", "metric", "value")
 
@@ -94,24 +99,25 @@ def perform(wanted: Sequence[Job], kept: Path) -> tuple[list[tuple[Job, dict[str
 
 
 def tidy(done: Sequence[tuple[Job, dict[str, Any]]]) -> list[tuple[Any, ...]]:
-    """Rows of :data:`HEADS`, with the utility improvement over both tables to compare with."""
+    """Rows of :data:`HEADS`, with the utility improvements over both tables to compare with."""
     rows: list[tuple[Any, ...]] = []
-    errors: dict[tuple[str, str], float] = {}
-    for job, results in done:
-        for method in set(job.methods) & {"none", "same-file"}:
-            errors[job.case.name, method] = results[method]["correlation_error"]
+    before = {
+        (job.case.name, method): results[method]
+        for job, results in done
+        for method in set(job.methods) & {"none", "same-file"}
+    }
     for job, results in done:
         case = job.case
         place = (case.data_set.name, case.mechanism, case.epsilon, job.repetition)
         for method in job.methods:
             metrics: Scores = {k: v for k, v in results[method].items() if k != "status"}
-            named = {
-                "utility_improvement": "none" if case.whole is not None else "",
-                "utility_improvement_same_file": "same-file",
-            }
             gains = {
-                name: _improvement(metrics["correlation_error"], errors.get((case.name, other)))
-                for name, other in named.items()
+                f"utility_improvement{name}{suffix}": _improvement(
+                    metrics[error], before.get((case.name, other), {}).get(error)
+                )
+                for name, error in _ERRORS.items()
+                for suffix, other in _COMPARED.items()
+                if other != "none" or case.whole is not None
             }
             for metric, value in {**gains, **metrics}.items():
                 if value is not None:

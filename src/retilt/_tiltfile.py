@@ -17,7 +17,7 @@ from retilt.measures.guards import Guards
 from retilt.privacy.answers import Answers
 from retilt.privacy.published import Published
 from retilt.privacy.targets import targets_from_dict
-from retilt.rescue import Mix, support_from_dict
+from retilt.rescue import Redrawing, redrawing_from_dict
 from retilt.tilting.bounds import Bounds
 from retilt.tilting.solution import PathPoint, Status
 
@@ -88,7 +88,7 @@ class TiltContent:
     fingerprint: str
     weighted: bool
     column: str | None
-    support: Mix | None
+    support: Redrawing | None
     method: str
     settings: Mapping[str, Any]
     multipliers: FloatArray
@@ -127,7 +127,7 @@ def tilt_content(content: Mapping[str, Any]) -> TiltContent:
         fingerprint=read_text(rows, "sha256"),
         weighted=base["used"],
         column=base["column"],
-        support=support_from_dict(content["support"]),
+        support=redrawing_from_dict(content["support"]),
         method=settings.pop("name", None),
         settings=settings,
         multipliers=_numbers(content, "multipliers"),

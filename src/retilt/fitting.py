@@ -30,7 +30,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Targets, load_targets
-from retilt.rescue import Support, support_of, widen
+from retilt.rescue import Copies, Redrawing, Support, support_of, widen
 from retilt.resolving import resolve_guards
 from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
@@ -99,10 +99,11 @@ def fit(
         released); the paper's always does it (by the program that goes with the noise, unless
         told).
     support
-        ``"mix"`` adds candidate rows in which the measured columns are redrawn over their
-        declared bounds and categories, at a small base weight; or a :class:`Mix` with other
-        settings. It is for tables whose rows cannot reach the answers, and the only option that
-        changes rows' values; on a good table it costs utility. It costs no privacy.
+        ``"mix"`` adds candidate rows in which the measured columns are redrawn within their
+        declared bounds and categories, each as the answers about it alone say, at a small base
+        weight; or a :class:`Mix` with other settings. It is for tables whose rows cannot reach
+        the answers, and the only option that changes rows' values; on a good table it costs
+        utility. It costs no privacy.
     keep
         Guards (:func:`retilt.keep`) instead of the plan's: statistics that the tilt shall leave
         as the synthetic table has them.
@@ -136,11 +137,13 @@ def fit(
     targets = targets_of(given, table)
     guards, left_out = guards_of(keep, targets, table)
     _refuse_guards(guards, paper)
-    own: int | None = None
+    own, redrawing = None, None
     base, unmade = base_weights, tuple[str, ...]()
     if mix is not None:
         own, mix = table.rows, mix.settled(table.rows, seed)
-        wider = widen(table, targets, mix, base_of(table, base_weights))
+        copies = Copies.of(table, targets, mix, base_of(table, base_weights))
+        redrawing = Redrawing(mix, copies.multipliers(targets))
+        wider = copies.widened(redrawing.multipliers)
         table, base, unmade = wider.table, wider.base, wider.notes
     candidates = Candidates.of(table, targets, base, guards, own=own, bounds=bounds)
     if paper is not None and candidates.problem.exact.any():
@@ -170,7 +173,7 @@ def fit(
         shortfalls=(*candidates.shortfalls, *left_out, *unmade),
         fingerprint=candidates.fingerprint,
         guards=guards,
-        support=mix,
+        redrawing=redrawing,
     )
 
 

@@ -35,7 +35,7 @@ from retilt.measures.guards import Everything, Guards
 from retilt.measures.moments import MomentsBlock
 from retilt.privacy.targets import Queries, Targets
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
-from retilt.rescue import Mix, measured_columns, undeclared, widen
+from retilt.rescue import Mix, Redrawing, measured_columns, undeclared, widen
 from retilt.resolving import resolve_guards
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.schema.declared import Declared
@@ -132,9 +132,9 @@ class Tilt:
         Multipliers, path, status and certificate.
     base
         (rows,) the base weights.
-    support
-        How candidate rows were added behind the synthetic table's own (``support="mix"``), with
-        their number and seed; None where there are none. ``table`` has them all.
+    redrawing
+        How candidate rows were added behind the synthetic table's own (``support="mix"``); None
+        where there are none. ``table`` has them all.
     method
         ``"default"``, ``"paper"`` or ``"paper-exact"``.
     settings
@@ -161,7 +161,7 @@ class Tilt:
     fingerprint: str = ""
     guards: Guards | None = None
     moved: bool = False
-    support: Mix | None = None
+    redrawing: Redrawing | None = None
 
     def __repr__(self) -> str:
         before, after = self.misfit_before, self.misfit_after
@@ -184,6 +184,11 @@ class Tilt:
             self.solution.bounds.check(weights, self.base * rows)
         weights.setflags(write=False)
         return weights
+
+    @property
+    def support(self) -> Mix | None:
+        """The settings of candidate rows that were added, with their number and seed; or None."""
+        return None if self.redrawing is None else self.redrawing.mix
 
     @property
     def own_rows(self) -> int:
@@ -682,7 +687,7 @@ class Tilt:
             "guards": guards_to_dict(self.guards),
             "rows": {"count": len(solution.weights), "sha256": self.fingerprint},
             "base_weights": {"used": self.weighted, "column": self.base_column},
-            "support": None if self.support is None else self.support.to_dict(),
+            "support": None if self.redrawing is None else self.redrawing.to_dict(),
             "method": {"name": self.method, **self.settings},
             "multipliers": solution.multipliers.tolist(),
             "aim": solution.aim.tolist(),
@@ -847,7 +852,11 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
     left_out: tuple[str, ...] = ()
     if read.support is not None:
         own = table.rows
-        wider = widen(table, answers, read.support, base_of(table, base_weights))
+        base, redrawn = base_of(table, base_weights), read.support
+        try:
+            wider = widen(table, answers, redrawn.mix, base, redrawn.multipliers)
+        except FormatError as error:
+            raise FormatError(f"tilt file {path}: {error}") from None
         table, base_weights, left_out = wider.table, wider.base, wider.notes
     candidates = Candidates.of(
         table,
@@ -896,5 +905,5 @@ def load_tilt(path: str | Path, synthetic: Any, *, base_weights: Any = None) -> 
         fingerprint=read.fingerprint,
         guards=read.guards,
         moved=moved,
-        support=read.support,
+        redrawing=read.support,
     )

@@ -125,6 +125,10 @@ def test_the_tables_say_who_is_better_and_what_got_worse(tmp_path: Path) -> None
         *values("retilt", "utility_improvement", 0.5, 0.7),
         *values("retilt-mix", "utility_improvement", 0.1, 0.1),
         *values("none", "f1", 0.5),
+        *values("none", "f1_real", 0.45),
+        *values("same-file", "f1", 0.53),
+        *values("retilt-all", "f1", 0.44),
+        *values("retilt-all", "utility_improvement_all_same_file", 0.8),
         *values("paper", "f1", 0.4, 0.4),
         *values("retilt", "f1", 0.49, 0.52),
         *values("none", "js", 0.1),
@@ -135,8 +139,13 @@ def test_the_tables_say_who_is_better_and_what_got_worse(tmp_path: Path) -> None
     assert str(Results(table).cell(place, "retilt", "utility_improvement")) == "0.60 ± 0.14"
     text = page(table)
     assert "| Adult | MST | 2 | 0.22 | 0.20 ± 0.14 | **0.60 ± 0.14** | 0.10 ± 0.00 |  |  |" in text
-    assert "| 0.500 |  | 0.400 ± 0.000 ▼ | 0.505 ± 0.021 |" in text
+    assert "| 0.450 | 0.500 | 0.530 | 0.400 ± 0.000 ▼▽ | 0.505 ± 0.021 ▽ |" in text
+    assert "| Adult | MST | 2 |  |  |  | 0.80 |  |" in text
     assert "| 0.100 | 0.200 ▼ |  | 0.300 ▼▽ | 0.150 ▼ |" in text
+    # F1 falls with both, but from 0.53 towards the 0.45 of the real rows.
+    assert "| paper | 0 | 1 | 0 | 0 | 0 |" in text
+    assert "| retilt | 1 | 1 | 0 | 1 | 0 |" in text
+    assert "| retilt-all | 0 | 1 | 0 | 0 | 0 |" in text
     (tmp_path / "Adult").mkdir()
     for epsilon, seconds in ((1, 10.2), (2, 12.9)):
         told = {"settings": {"rounds": 25}, "cpu_seconds": seconds, "peak_megabytes": 300}

@@ -16,7 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -332,6 +341,21 @@ class Grouped:
 Design: TypeAlias = Products | Indicators | Grouped
 
 
+class Alone(NamedTuple):
+    """The queries of a block that read one of its features and no other.
+
+    Attributes
+    ----------
+    queries
+        (m,) their numbers in the block.
+    designs
+        Their values on some rows, in the same order.
+    """
+
+    queries: NDArray[np.intp]
+    designs: tuple[Design, ...]
+
+
 class Block(Protocol):
     """A measure bound to its :class:`Terms`."""
 
@@ -365,6 +389,13 @@ class Block(Protocol):
 
     def design(self, arrays: Sequence[IntArray], keep: NDArray[np.intp]) -> Design:
         """The queries ``keep`` of every row, for the solver."""
+        ...
+
+    def alone(self, number: int, array: IntArray) -> Alone | None:
+        """The queries that read feature ``number`` alone, on rows that hold ``array`` there.
+
+        None if there are none.
+        """
         ...
 
     @property

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import (
+    Alone,
     Feature,
     FloatArray,
     Grouped,
@@ -382,6 +383,12 @@ class GroupedBlock:
             offset=np.where(flips, 1.0, 0.0),
             factor=np.where(flips, -1.0, 1.0),
         )
+
+    def alone(self, number: int, array: IntArray) -> Alone | None:
+        """The counts, where the groups are those of one column; nothing else."""
+        if self.partition is None or self.condition is not None or number > 0:
+            return None
+        return self.partition.alone(number, array)  # the counts are the first queries
 
     # --- statistics -----------------------------------------------------------------------
 

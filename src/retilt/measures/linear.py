@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from retilt._input import apart
 from retilt.measures.base import (
+    Alone,
     Design,
     EncodedArray,
     Feature,
@@ -239,6 +240,24 @@ class LinearBlock:
             offset=np.zeros(len(queries)),
             factor=np.array([1 / q.largest for q in queries]),
         )
+
+    def alone(self, number: int, array: FloatArray) -> Alone | None:
+        """Means, shares and deviations of one variable over all rows."""
+        own = [k for k, s in enumerate(self.stated) if set(s.on) == {number}]
+        if not own:
+            return None
+        zeros = np.zeros(len(array))
+        arrays = [array if i == number else zeros for i in range(len(self.variables))]
+        design = self.design(arrays)
+        queries = np.array(own, dtype=np.intp)
+        taken = replace(
+            design,
+            left=design.left[queries],
+            right=design.right[queries],
+            offset=design.offset[queries],
+            factor=design.factor[queries],
+        )
+        return Alone(queries, (taken,))
 
     @cached_property
     def _scales(self) -> tuple[FloatArray, FloatArray]:
@@ -491,6 +510,13 @@ class CellsBlock:
             offset=np.zeros(count),
             factor=np.ones(count),
         )
+
+    def alone(self, number: int, array: IntArray) -> Alone | None:
+        """All cells if the table has one variable, else none."""
+        del number
+        if len(self.features) > 1:
+            return None
+        return Alone(np.arange(len(self.cells)), (self.design([array]),))
 
     def evaluate(self, answers: FloatArray) -> FloatArray:
         """(S,) shares: the answers as they are."""

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from retilt.exceptions import WorkloadError
 from retilt.measures.balls import RADIUS, Ball, ball_from_entry, ball_to_dict
 from retilt.measures.base import (
+    Alone,
     Basis,
     Feature,
     FloatArray,
@@ -503,6 +504,16 @@ class MomentsBlock:
             offset=np.where(flip, 1.0, 0.0)[keep],
             factor=(np.where(flip, -1.0, 1.0) / width[left] / width[right])[keep],
         )
+
+    def alone(self, number: int, array: IntArray) -> Alone:
+        """A column's linear term and square; in a ball as if the row lay at its centre else."""
+        ball = self.ball
+        if ball is not None:
+            ball = Ball((ball.centre[number],), (ball.stretch[number],))
+        single = replace(self, variables=(self.variables[number],), reports="moments", ball=ball)
+        squares = [len(self.names) + self._squares.index(number)] if single._squares else []
+        queries = np.array([number, *squares], dtype=np.intp)
+        return Alone(queries, (single.design([array], np.arange(len(queries))),))
 
     @cached_property
     def derived(self) -> SecondMoments:

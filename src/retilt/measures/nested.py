@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
-from retilt.measures.base import FloatArray, Indicators, IntArray, Norm
+from retilt.measures.base import Alone, FloatArray, Indicators, IntArray, Norm
 from retilt.measures.entries import short
 from retilt.measures.partitions import ROUNDING, Partition, root
 
@@ -240,6 +240,12 @@ class Nested(Partition):
                 assert own.all()
                 found.append(Indicators(codes=level[codes].astype(np.int32), size=size))
         return found
+
+    def alone(self, number: int, array: IntArray) -> Alone:
+        """All cells of every level."""
+        del number
+        every = np.arange(self.asked)
+        return Alone(every, tuple(self.designs([array], every)))
 
     def total(self, answers: FloatArray) -> float:
         """The sum of all shares by the answers alone: see :attr:`total_spread`."""

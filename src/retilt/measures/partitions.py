@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import (
+    Alone,
     Feature,
     FloatArray,
     Indicators,
@@ -182,6 +183,14 @@ class Partition:
         """Every row's cell; a partition is kept or dropped whole."""
         assert len(keep) == self.size
         return Indicators(codes=self.codes(arrays).astype(np.int32), size=self.size)
+
+    def alone(self, number: int, array: IntArray) -> Alone | None:
+        """All cells if there is one variable, else none."""
+        del number
+        if len(self.variables) > 1:
+            return None
+        every = np.arange(self.size)
+        return Alone(every, (self.design([array], every),))
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retilt._input import read_json
 from retilt.exceptions import FormatError, InputError
-from retilt.measures.base import Design, EncodedArray, Feature, FloatArray, Norm
+from retilt.measures.base import Alone, Design, EncodedArray, Feature, FloatArray, Norm
 from retilt.measures.entries import short
 from retilt.measures.guards import Guards
 from retilt.privacy import answers as measured
@@ -32,6 +32,10 @@ class Part(Protocol):
     @property
     def keys(self) -> tuple[str, ...]:
         """Identity of each query."""
+        ...
+
+    def alone(self, number: int, array: EncodedArray) -> Alone | None:
+        """The queries that read feature ``number`` alone, on rows that hold ``array`` there."""
         ...
 
     def shortfalls(

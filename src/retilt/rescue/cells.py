@@ -1,24 +1,14 @@
-"""Support rescue: candidate rows with other values where the synthetic rows lack them.
+"""What a measured column may hold, and cells of it that are drawn at random.
 
-No weights of rows that all say the same can say anything else. ``support="mix"`` therefore adds
-copies of synthetic rows in which every *measured* column is drawn anew, each column apart: half
-of its cells from the synthetic column's own distribution, half over the whole public domain. They
-begin with a small share of the base weight, and the tilt decides how much of them it needs.
-
-Each column has its half by itself, not each row: where the synthetic columns are right but for
-one, the rows that serve are those with this one alone from the whole domain. Drawn row by row
-they would be missing, and a fit gathers on a few of the others.
-
-It is the one exception to the rule that no row's values change, so it is never done unasked. It
-costs no privacy: it looks at the synthetic table and the declared schema alone.
+Half of a column's cells come from the synthetic column's own distribution, half from the whole
+public domain: numbers even or towards either end, categories evenly.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -28,10 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from retilt.engines.base import Indices, Redrawn, Table
-from retilt.exceptions import InputError
 from retilt.measures.base import FloatArray
-from retilt.measures.entries import is_number, listed, short
-from retilt.privacy.targets import Asked
+from retilt.measures.entries import listed
 from retilt.schema.columns import Boolean, Categorical, Column, Datetime, Numeric
 from retilt.schema.encode import (
     is_boolean,
@@ -41,13 +29,8 @@ from retilt.schema.encode import (
     values_of,
 )
 
-MOST_ROWS = 1_000_000
-"""Most copies that may be asked for."""
-
-_USUAL_TIMES, _USUAL_LEAST, _USUAL_MOST = 5, 20_000, 200_000
-_MOST_WEIGHT = 0.5
-_SEEDS = 2**53
-"""Seeds are below it: every reader of JSON keeps such a number."""
+Draw: TypeAlias = Callable[[int], FloatArray]
+"""Gives so many uniform numbers in [0, 1)."""
 
 _POWERS = np.array([1, 2, 4, 8, 16])
 """Of a uniform number, for draws near one end: a long tail has most of its rows there."""
@@ -61,208 +44,13 @@ _NS_LIMIT = 9.2e15
 """Microseconds from 1970 that nanoseconds in 64 bits can tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """How candidate rows are added to the synthetic ones.
-
-    Attributes
-    ----------
-    rows
-        How many: from 1 to 1,000,000. None for five times as many as the synthetic table has,
-        but at least 20,000 and at most 200,000: what the fit needs of them are the few that lie
-        where the synthetic rows do not.
-    weight
-        Their share of the base weight, above 0 and at most a half. The tilt starts from it.
-    seed
-        A whole number of at least 0 and below 2**53. None for the fit's seed, or else one that
-        is drawn and recorded.
-
-    Raises
-    ------
-    InputError
-        A value is out of its range.
-
-    Examples
-    --------
-    >>> Mix(rows=1000).settled(50, 7)
-    Mix(rows=1000, weight=0.05, seed=7)
-    """
-
-    rows: int | None = None
-    weight: float = 0.05
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.rows is not None and not _is_whole(self.rows, 1, MOST_ROWS):
-            raise InputError(
-                f"support: rows: got {short(self.rows)}, expected a whole number from 1 to "
-                f"{MOST_ROWS:,}, or None."
-            )
-        if not is_number(self.weight) or not 1e-6 <= self.weight <= _MOST_WEIGHT:
-            raise InputError(
-                f"support: weight: got {short(self.weight)}, expected a share of the base weight "
-                f"from 1e-06 to {_MOST_WEIGHT}."
-            )
-        if self.seed is not None and not _is_whole(self.seed, 0, _SEEDS - 1):
-            raise InputError(
-                f"support: seed: got {short(self.seed)}, expected a whole number from 0 to "
-                "2**53 - 1, or None."
-            )
-
-    def settled(self, rows: int, seed: int | None) -> Mix:
-        """The same for a table of so many rows, with nothing left open."""
-        usual = min(max(_USUAL_TIMES * rows, _USUAL_LEAST), _USUAL_MOST)
-        given = seed if self.seed is None else self.seed
-        return replace(
-            self,
-            rows=usual if self.rows is None else self.rows,
-            seed=secrets.randbelow(_SEEDS) if given is None else given,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of a tilt's file."""
-        return {"kind": "mix", "rows": self.rows, "weight": self.weight, "seed": self.seed}
-
-
-Support: TypeAlias = Literal["mix"] | Mix
-"""Where candidate rows come from beside the synthetic ones: by name, or with other settings."""
-
-
-def _is_whole(value: object, least: int, most: int) -> bool:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and least <= value <= most  # type: ignore[operator]
-
-
-def support_of(support: object) -> Mix | None:
-    """The settings that are asked for.
-
-    Raises
-    ------
-    InputError
-        It is neither None, ``"mix"`` nor a :class:`Mix`.
-    """
-    if support is None or isinstance(support, Mix):
-        return support
-    if support == "mix":
-        return Mix()
-    raise InputError(f"support: got {short(support)}, expected 'mix', a Mix or None.")
-
-
-def support_from_dict(content: object) -> Mix | None:
-    """The settings in a tilt's file; strict.
-
-    Raises
-    ------
-    InputError
-        They are malformed, or a number is out of its range.
-    """
-    if content is None:
-        return None
-    keys = {"kind", "rows", "weight", "seed"}
-    if not isinstance(content, dict) or content.keys() != keys or content["kind"] != "mix":
-        raise InputError("support: expected null, or an object of kind 'mix', rows, weight, seed.")
-    if content["rows"] is None or content["seed"] is None:
-        raise InputError("support: rows and seed: expected whole numbers.")
-    return Mix(rows=content["rows"], weight=content["weight"], seed=content["seed"])
-
-
-def measured_columns(asked: Asked) -> tuple[str, ...]:
-    """Every column that a query reads, each once."""
-    return tuple(dict.fromkeys(n for f in asked.queries.features for n in f.reads))
-
-
-def undeclared(asked: Asked) -> list[str]:
-    """Measured columns whose bounds or categories were read off the synthetic table."""
-    return [n for n in measured_columns(asked) if n in asked.schema.inferred]
-
-
-def check_declared(asked: Asked) -> None:
-    """Refuse to redraw columns over a domain that only the synthetic table shows.
-
-    Raises
-    ------
-    InputError
-        Naming the columns.
-    """
-    missing = undeclared(asked)
-    if missing:
-        raise InputError(
-            "support: 'mix' redraws the measured columns over their public domain, but the bounds "
-            f"or categories of {listed(missing)} were read off the synthetic table. Declare them "
-            "in the schema that the plan is made with (`retilt schema` writes one to start from), "
-            "or leave support out."
-        )
-
-
-@dataclass(frozen=True)
-class Widened:
-    """A synthetic table with more candidate rows behind its own.
-
-    Attributes
-    ----------
-    table
-        All rows.
-    base
-        (rows,) their base weights.
-    notes
-        Sentences on what could not be drawn.
-    """
-
-    table: Table
-    base: FloatArray
-    notes: tuple[str, ...]
-
-
-def widen(table: Table, asked: Asked, mix: Mix, base: FloatArray) -> Widened:
-    """Add copies of rows with the measured columns redrawn.
-
-    Parameters
-    ----------
-    table
-        The synthetic table.
-    asked
-        Whose queries say which columns are measured, and whose schema what they may hold.
-    mix
-        With nothing left open (:meth:`Mix.settled`).
-    base
-        (rows,) base weights of the table's rows.
-
-    Raises
-    ------
-    InputError
-        A measured column's domain is not declared, or no row has a base weight.
-    """
-    check_declared(asked)
-    assert mix.rows is not None
-    assert mix.seed is not None
-    used = np.flatnonzero(base > 0)
-    if used.size == 0:
-        raise InputError("base weights: all are zero or less; at least one must be positive.")
-    # Only uniform numbers are drawn: their stream is the same in every NumPy release.
-    draw = np.random.Generator(np.random.PCG64(mix.seed)).random
-    copies = used[_below(draw(mix.rows), used.size)].astype(np.int64)
-    columns, notes = {}, []
-    for name in measured_columns(asked):
-        domain = _Domain.of(table, name, asked.schema[name], base)
-        notes += domain.notes
-        new = domain.redrawn(mix.rows, draw)
-        if new is not None:
-            columns[name] = new
-    own = base[copies]
-    own = own * (mix.weight / (1 - mix.weight) * (base.sum() / own.sum()))
-    return Widened(table.extended(copies, columns), np.concatenate([base, own]), tuple(notes))
-
-
-def _below(uniform: FloatArray, count: int) -> NDArray[np.int64]:
+def below(uniform: FloatArray, count: int) -> NDArray[np.int64]:
     """Whole numbers from 0 to ``count - 1`` from uniform ones in [0, 1)."""
     return np.minimum((uniform * count).astype(np.int64), count - 1)
 
 
-Draw: TypeAlias = Callable[[int], FloatArray]
-
-
 @dataclass(frozen=True)
-class _Domain:
+class Domain:
     """What a column may hold: cells of its own, and cells that can be made.
 
     Attributes
@@ -290,7 +78,8 @@ class _Domain:
     fixed: frozenset[object] | None
 
     @classmethod
-    def of(cls, table: Table, name: str, column: Column, base: FloatArray) -> _Domain:
+    def of(cls, table: Table, name: str, column: Column, base: FloatArray) -> Domain:
+        """That of a table's column, whose values may be those that ``column`` says."""
         cells = table.cells(name)
         found = values_of(column, cells)
         nulls, right = _nulls_and_right(column, found)
@@ -357,7 +146,7 @@ class _Domain:
             held = places[places >= 0]
             if held.size == 0:
                 return made, None
-            chosen = held[_below(draw(count), held.size)]
+            chosen = held[below(draw(count), held.size)]
         if self.column.nullable:
             empty = draw(count) < _NULLS
             place = rows + len(made) if self.null is None else self.null
@@ -415,7 +204,7 @@ def _nulls_and_right(
 
 def _spread(count: int, draw: Draw) -> FloatArray:
     """Numbers in [0, 1]: some even, some towards either end, more or less."""
-    skewed = draw(count) ** _POWERS[_below(draw(count), len(_POWERS))]
+    skewed = draw(count) ** _POWERS[below(draw(count), len(_POWERS))]
     shares: FloatArray = np.where(draw(count) < 1 / 2, skewed, 1 - skewed)
     return shares
 
@@ -458,7 +247,7 @@ def _numbers(column: Numeric, kind: pa.DataType, shares: FloatArray) -> pa.Array
     lower, upper = limits(column)
     if is_boolean(kind):
         within = [v for v in (0, 1) if lower <= v <= upper] or [int(lower > 0)]
-        return pa.array(np.array(within, dtype=np.bool_)[_below(shares, len(within))])
+        return pa.array(np.array(within, dtype=np.bool_)[below(shares, len(within))])
     if column.integer or pa.types.is_integer(kind):
         least, most = math.ceil(lower), math.floor(upper)
         if pa.types.is_integer(kind):
@@ -510,7 +299,7 @@ def _moments(column: Datetime, kind: pa.DataType, shares: FloatArray, like: str)
     if least > most and not dates and not (pa.types.is_timestamp(kind) and kind.unit == "s"):
         step, least, most = 1, math.ceil(lower), math.floor(upper)
     most = max(least, most)
-    ticks = (least + _below(shares, most - least + 1)) * step
+    ticks = (least + below(shares, most - least + 1)) * step
     if is_text(kind):
         unit: Literal["D", "s", "us"] = "D" if dates else "s" if step == _SECOND else "us"
         texts = np.datetime_as_string(ticks.astype("M8[us]"), unit=unit)

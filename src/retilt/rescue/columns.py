@@ -1,0 +1,107 @@
+"""What the answers say about one column alone, brought to the cells that are drawn for it.
+
+Cells over the whole domain are mostly where no private row is. In a row of five of them hardly
+one lies right in all, and a fit that has to find these gathers its weight on few. But the means,
+deviations and shares of single columns are among the answers, and can be met column by column
+before any rows are made: the drawn cells of a column are themselves tilted (a fit like any other,
+of a table of one column), and taken by these weights. What is then left to the tilt of the rows is
+how the columns hang together.
+
+The answers are noisy and public, so this costs no privacy. It decides which candidate rows there
+are, not what their weights have to meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from retilt.engines.base import Indices
+from retilt.exceptions import FormatError
+from retilt.measures.base import Design, FloatArray
+from retilt.privacy.targets import Queries, Targets
+from retilt.rescue.cells import Draw
+from retilt.tilting.designs import at_rows, design_rows, selected_parts
+from retilt.tilting.fold import Rows
+from retilt.tilting.path import fit_path
+from retilt.tilting.problem import Covariance, Problem
+
+_ENOUGH = 20_000
+"""Cells that multipliers are found on; a start of those drawn is as good a sample as any."""
+
+_AS_DRAWN = 0.1
+"""Share of the cells that are taken as they were drawn, should the answers mislead."""
+
+
+def own_queries(
+    queries: Queries, name: str, cells: pa.ChunkedArray
+) -> tuple[NDArray[np.intp], tuple[Design, ...]]:
+    """(m,) which queries read one column and no other, and their values on cells of it."""
+    places: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    designs: list[Design] = []
+    for block, positions in zip(queries.blocks, queries.positions, strict=True):
+        for number, feature in enumerate(block.features):
+            if set(feature.reads) == {name}:
+                alone = block.alone(number, feature.encode(lambda _: cells, len(cells)))
+                if alone is not None:
+                    places.append(positions[alone.queries])
+                    designs += alone.designs
+    every = np.concatenate(places)
+    # A query that two blocks share has one answer and counts once.
+    first = np.zeros(len(every), dtype=np.bool_)
+    first[np.unique(every, return_index=True)[1]] = True
+    return every[first], selected_parts(designs, first)
+
+
+def found_multipliers(
+    targets: Targets, places: NDArray[np.intp], designs: Sequence[Design]
+) -> FloatArray:
+    """(m,) multipliers with which drawn cells meet what the answers say of their column."""
+    exact = targets.exact[places]
+    rows = min(_ENOUGH, design_rows(designs[0]))
+    problem = Problem(
+        designs=[at_rows(design, np.arange(rows)) for design in designs],
+        answers=targets.means[places],
+        covariance=Covariance(
+            np.where(exact, 1.0, targets.variances[places]),
+            np.where(exact[:, None], 0.0, targets.common_noise[places]),
+        ),
+        base=np.ones(rows),
+        exact=exact,
+    )
+    return fit_path(problem, lambda means: means).multipliers
+
+
+def taken(designs: Sequence[Design], multipliers: FloatArray, draw: Draw) -> Indices:
+    """(M,) numbers of drawn cells, as many as there are, by the weights of their multipliers."""
+    count, size = design_rows(designs[0]), len(multipliers)
+    nothing = np.zeros(size)
+    problem = Problem(
+        designs=designs,
+        answers=nothing,
+        covariance=Covariance(nothing + 1),
+        base=np.ones(count),
+    )
+    rows = Rows.of(problem)
+    weights = rows.expand(rows.fold(multipliers[rows.varying]).weights, count)
+    ends = np.cumsum(weights / weights.max())
+    chosen = np.minimum(np.searchsorted(ends, draw(count) * ends[-1], side="right"), count - 1)
+    every = np.arange(count, dtype=np.int64)
+    return np.where(draw(count) < _AS_DRAWN, every, chosen).astype(np.int64)
+
+
+def check_multipliers(name: str, multipliers: FloatArray, queries: int) -> None:
+    """Refuse multipliers that are not those of a column's queries.
+
+    Raises
+    ------
+    FormatError
+        There is not one for each query.
+    """
+    if multipliers.shape != (queries,):
+        raise FormatError(
+            f"support: columns: {name!r}: got {multipliers.size} numbers, expected {queries}."
+        )
