@@ -192,10 +192,18 @@ METHODS: Mapping[str, Callable[[Case, int], Outcome]] = MappingProxyType(
 )
 """By the name that results have."""
 
+ASKED_OF_ALL = ("retilt-keep", "retilt-all", "retilt-all-mix")
+"""Those that ask something of every column."""
+
+MOST_COLUMNS = 50
+"""With which they are run: Home Credit's 105 take minutes each, and are then left as they are."""
+
 FIXED = ("none", "same-file", "optimum")
 """Those that are the same in every repetition."""
 
 
 def applies(method: str, case: Case) -> bool:
-    """Whether a case has what a method needs."""
-    return method != "retilt-more" or len(case.candidates) > len(case.split.train)
+    """Whether a case has what a method needs: candidate rows, or not too many columns."""
+    if method == "retilt-more":
+        return len(case.candidates) > len(case.split.train)
+    return method not in ASKED_OF_ALL or case.synthetic.shape[1] <= MOST_COLUMNS

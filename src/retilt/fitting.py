@@ -30,7 +30,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Targets, load_targets
-from retilt.rescue import Copies, Redrawing, Support, support_of, widen
+from retilt.rescue import Copies, Redrawing, Support, support_of
 from retilt.resolving import resolve_guards
 from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
@@ -297,7 +297,9 @@ def check_fit(
     _refuse_guards(plan.guards, paper)
     mix, base = support_of(support), base_of(table, base_weights)
     if mix is not None:
-        wider = widen(table, plan, mix.settled(table.rows, seed), base)
+        copies = Copies.of(table, plan, mix.settled(table.rows, seed), base)
+        copies.check()
+        wider = copies.widened({})
         table, base = wider.table, wider.base
     designs = plan_designs(plan, encode_candidates(table, plan), table)
     dense = paper is not None or denoise is not None

@@ -474,9 +474,10 @@ class Tilt:
         return [
             f"Support rescue (mix): {self.support.rows:,} candidate rows were added to the "
             f"synthetic table's {self.own_rows:,}. They are copies of its rows, but their values "
-            f"of {listed(columns)} are drawn at random within the declared bounds, so these rows "
-            f"are no longer the generator's. They began with {self.support.weight:.3g} of the "
-            f"weight and have {self.support_share:.3g} of it now."
+            f"of {listed(columns)} are drawn at random within the declared bounds, as often as the "
+            "answers about each column say, so these rows are no longer the generator's. They "
+            f"began with {self.support.weight:.3g} of the weight and have {self.support_share:.3g} "
+            "of it now."
         ]
 
     @property

@@ -386,21 +386,116 @@ def test_candidates_lie_where_the_answers_say() -> None:
     assert set(tilt.to_dict()["support"]["columns"]) == {"age", "sex"}
 
 
-def test_what_every_measure_clamps_is_drawn_within_the_clamp() -> None:
-    def added(workload: rt.Workload) -> Any:
+def test_new_cells_lie_within_the_clamp_of_every_measure() -> None:
+    """The column's own cells, 30 to 39, stay as they are."""
+
+    def made(workload: rt.Workload) -> Any:
         table = open_table(frame())
         wider = widen(table, planned(frame(), workload), rt.Mix(rows=MADE, seed=1), np.ones(ROWS))
-        return wider.table.cells("age").slice(ROWS).to_numpy()
+        ages = wider.table.cells("age").slice(ROWS).to_numpy()
+        assert np.mean((ages >= 30) & (ages < 40)) > 0.4
+        return ages[(ages < 30) | (ages >= 40)]
 
     clamped = rt.moments(["age"], clip={"age": (40, 60)})
-    ages = added(clamped)
+    ages = made(clamped)
     assert (ages.min(), ages.max()) == (40, 60)
-    ages = added(clamped + rt.moments(["age", "pay"], clip={"age": (30, 50)}))
-    assert (ages.min(), ages.max()) == (30, 60)
+    ages = made(clamped + rt.moments(["age", "pay"], clip={"age": (25, 50)}))
+    assert (ages.min(), ages.max()) == (25, 60)
     for other in (rt.means("age", clip={}), rt.query("age * 2", 0, 180)):
-        ages = added(clamped + other)
+        ages = made(clamped + other)
         assert ages.min() < 20
         assert ages.max() > 88
+
+
+def test_a_category_that_few_cells_were_drawn_of_is_not_drawn_by_all() -> None:
+    """Multipliers are of all cells: one that the fit did not see could weigh anything."""
+    rng = np.random.default_rng(0)
+    names = [f"k{i}" for i in range(2000)]
+    table = pd.DataFrame({"c": rng.choice(names[:1000], 10_000)})
+    private = pd.DataFrame({"c": rng.choice(names[500:], 10_000)})
+    plan = rt.plan(
+        table,
+        rt.marginal(["c"]),
+        epsilon=5.0,
+        delta=1e-6,
+        rows=10_000,
+        schema={"c": rt.Categorical(tuple(names))},
+    )
+    answers = insecure_measure(private, plan, rng=np.random.default_rng(1))
+    tilt = rt.fit(table, answers, support="mix", seed=0)
+    assert tilt.status is rt.Status.CONVERGED
+    drawn = tilt.table.take(np.arange(10_000, tilt.table.rows))["c"].value_counts(normalize=True)
+    assert drawn.iloc[0] < 0.01
+
+
+def test_cells_that_the_fit_lacked_count_like_others_on_another_table() -> None:
+    """A closed list of categories keeps one from being drawn; the next table has it."""
+    values = ["F", "M"] * 30
+    closed = pd.DataFrame({"sex": pd.Categorical(values, categories=["F", "M"])})
+    schema = {"sex": COLUMNS["sex"]}
+    plan = rt.plan(closed, rt.marginal(["sex"]), epsilon=5.0, delta=1e-6, rows=60, schema=schema)
+    answers = insecure_measure(
+        pd.DataFrame({"sex": ["X", "F", "M"] * 20}), plan, rng=np.random.default_rng(0)
+    )
+    tilt = rt.fit(closed, answers, support="mix", seed=0)
+    assert tilt.redrawing is not None
+    found = tilt.redrawing.multipliers["sex"]
+    assert found.min() <= found[2] <= found.max()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int8(), pa.string_view()), pa.string_view(), pa.large_string()]
+)
+def test_texts_of_every_type_are_taken_by_the_answers(kind: pa.DataType) -> None:
+    cells = pa.array(["F", "M"] * 30)
+    if pa.types.is_dictionary(kind):
+        words = pa.array(["F", "M"]).cast(pa.string_view())
+        cells = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 30, pa.int8()), words)
+    else:
+        cells = cells.cast(kind)
+    table = pa.table({"sex": cells})
+    schema = {"sex": COLUMNS["sex"]}
+    plan = rt.plan(table, rt.marginal(["sex"]), epsilon=9.0, delta=1e-6, rows=60, schema=schema)
+    private = pd.DataFrame({"sex": ["X"] * 60})
+    answers = insecure_measure(private, plan, rng=np.random.default_rng(0))
+    tilt = rt.fit(table, answers, support="mix", seed=0)
+    added = tilt.table.cells("sex").slice(60).to_pylist()
+    assert added.count("X") / len(added) > 0.8
+
+
+def test_the_column_s_own_tail_beyond_the_clamp_is_drawn_too() -> None:
+    table = frame().assign(age=np.where(np.arange(ROWS) % 10 == 0, 80, 35))
+    workload = rt.moments(["age"], clip={"age": (18, 50)})
+    plan = planned(table, workload)
+    wider = widen(open_table(table), plan, rt.Mix(rows=MADE, seed=1), np.ones(ROWS))
+    added = wider.table.cells("age").slice(ROWS).to_numpy()
+    assert np.mean(added == 80) == pytest.approx(0.05, abs=0.03)
+    assert set(added[added > 50].tolist()) == {80}
+
+
+def test_a_saved_tilt_is_for_tables_that_can_t_be_redrawn_alike_too(tmp_path: Path) -> None:
+    tilt = rt.fit(frame(), ANSWERS, support=rt.Mix(rows=500, seed=0))
+    tilt.save(tmp_path / "t.json")
+    nothing = pa.Table.from_pandas(frame(), preserve_index=False)
+    place = nothing.column_names.index("age")
+    nothing = nothing.set_column(place, "age", pa.nulls(ROWS))
+    assert rt.load_tilt(tmp_path / "t.json", nothing).moved
+
+
+def test_a_function_is_called_once_for_all_its_values() -> None:
+    calls = []
+
+    def spread(batch: pa.RecordBatch) -> Any:
+        calls.append(batch.num_rows)
+        ages = batch.column("age").to_numpy(zero_copy_only=False) / 90
+        return np.stack([ages] * 5, axis=1)
+
+    workload = rt.function(spread, ["age"], size=5)
+    plan = planned(frame(), workload)
+    answers = insecure_measure(real(), plan, rng=np.random.default_rng(0))
+    calls.clear()
+    rt.fit(frame(), answers, support=rt.Mix(rows=500, seed=0))
+    assert len(calls) <= 3  # to find multipliers, to use them, and for the fit
 
 
 def test_postprocess_takes_it_too() -> None:
@@ -475,6 +570,7 @@ def test_a_saved_tilt_makes_the_same_candidates(tmp_path: Path) -> None:
                 {"age": ["0", 1]},
                 {"name": [0.0]},
                 {"nowhere": []},
+                {"ok": []},
             )
         ),
     ):

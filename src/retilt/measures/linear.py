@@ -246,18 +246,13 @@ class LinearBlock:
         own = [k for k, s in enumerate(self.stated) if set(s.on) == {number}]
         if not own:
             return None
-        zeros = np.zeros(len(array))
-        arrays = [array if i == number else zeros for i in range(len(self.variables))]
-        design = self.design(arrays)
-        queries = np.array(own, dtype=np.intp)
-        taken = replace(
-            design,
-            left=design.left[queries],
-            right=design.right[queries],
-            offset=design.offset[queries],
-            factor=design.factor[queries],
+        # A deviation is computed with a mean of the same variable, which is among them.
+        stated = tuple(
+            replace(s, on=(0,) * len(s.on), needs=tuple(own.index(n) for n in s.needs))
+            for s in (self.stated[k] for k in own)
         )
-        return Alone(queries, (taken,))
+        single = LinearBlock((self.variables[number],), stated)
+        return Alone(np.array(own, dtype=np.intp), (single.design([array]),))
 
     @cached_property
     def _scales(self) -> tuple[FloatArray, FloatArray]:

@@ -35,6 +35,9 @@ Draw: TypeAlias = Callable[[int], FloatArray]
 _POWERS = np.array([1, 2, 4, 8, 16])
 """Of a uniform number, for draws near one end: a long tail has most of its rows there."""
 
+_BROAD = 0.05
+"""Weight of a column's cells from the whole domain, against those of its own."""
+
 _NULLS = 0.05
 """Share of nulls in a broad column that may have them."""
 
@@ -47,6 +50,23 @@ _NS_LIMIT = 9.2e15
 def below(uniform: FloatArray, count: int) -> NDArray[np.int64]:
     """Whole numbers from 0 to ``count - 1`` from uniform ones in [0, 1)."""
     return np.minimum((uniform * count).astype(np.int64), count - 1)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Cells that were drawn for a column.
+
+    Attributes
+    ----------
+    cells
+        In the order of the rows that they are for.
+    base
+        (M,) what they weigh before the answers do: the column's own more, so that its shape stays
+        as far as the answers allow.
+    """
+
+    cells: Redrawn
+    base: FloatArray
 
 
 @dataclass(frozen=True)
@@ -78,8 +98,10 @@ class Domain:
     fixed: frozenset[object] | None
 
     @classmethod
-    def of(cls, table: Table, name: str, column: Column, base: FloatArray) -> Domain:
-        """That of a table's column, whose values may be those that ``column`` says."""
+    def of(
+        cls, table: Table, name: str, column: Column, base: FloatArray, within: Column | None = None
+    ) -> Domain:
+        """That of a table's column whose cells are right by ``column``; new ones lie ``within``."""
         cells = table.cells(name)
         found = values_of(column, cells)
         nulls, right = _nulls_and_right(column, found)
@@ -89,7 +111,7 @@ class Domain:
             fixed = frozenset(v for c in cells.chunks for v in c.dictionary.to_pylist())
         return cls(
             name=name,
-            column=column,
+            column=within or column,
             cells=cells,
             kind=pa.large_string() if is_text(cells.type) else value_type(cells.type),
             own=usable,
@@ -113,7 +135,7 @@ class Domain:
             "no candidate row has them."
         ]
 
-    def redrawn(self, count: int, draw: Draw) -> Redrawn | None:
+    def redrawn(self, count: int, draw: Draw) -> Drawn | None:
         """``count`` cells, half of them the column's own; None if none can be had."""
         if pa.types.is_null(self.cells.type):  # a type that holds nothing else
             return None
@@ -122,8 +144,9 @@ class Domain:
         from_own = draw(count) < 1 / 2
         if broad is None or narrow is None:
             rows = narrow if broad is None else broad
-            return None if rows is None else Redrawn(made, rows)
-        return Redrawn(made, np.where(from_own, narrow, broad))
+            return None if rows is None else Drawn(Redrawn(made, rows), np.ones(count))
+        base = np.where(from_own, 1 - _BROAD, _BROAD)
+        return Drawn(Redrawn(made, np.where(from_own, narrow, broad)), base)
 
     def _own_rows(self, count: int, draw: Draw) -> Indices | None:
         """Rows by base weight."""

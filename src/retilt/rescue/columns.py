@@ -7,6 +7,9 @@ before any rows are made: the drawn cells of a column are themselves tilted (a f
 of a table of one column), and taken by these weights. What is then left to the tilt of the rows is
 how the columns hang together.
 
+What is asked of a column only together with others (a table of two, means within groups) says
+nothing here.
+
 The answers are noisy and public, so this costs no privacy. It decides which candidate rows there
 are, not what their weights have to meet.
 """
@@ -21,16 +24,13 @@ from numpy.typing import NDArray
 
 from retilt.engines.base import Indices
 from retilt.exceptions import FormatError
-from retilt.measures.base import Design, FloatArray
+from retilt.measures.base import Design, FloatArray, Indicators, Reading
 from retilt.privacy.targets import Queries, Targets
 from retilt.rescue.cells import Draw
-from retilt.tilting.designs import at_rows, design_rows, selected_parts
+from retilt.tilting.designs import design_queries, selected_parts
 from retilt.tilting.fold import Rows
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
-
-_ENOUGH = 20_000
-"""Cells that multipliers are found on; a start of those drawn is as good a sample as any."""
 
 _AS_DRAWN = 0.1
 """Share of the cells that are taken as they were drawn, should the answers mislead."""
@@ -40,12 +40,13 @@ def own_queries(
     queries: Queries, name: str, cells: pa.ChunkedArray
 ) -> tuple[NDArray[np.intp], tuple[Design, ...]]:
     """(m,) which queries read one column and no other, and their values on cells of it."""
+    read = Reading(lambda _: cells)
     places: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     designs: list[Design] = []
     for block, positions in zip(queries.blocks, queries.positions, strict=True):
         for number, feature in enumerate(block.features):
             if set(feature.reads) == {name}:
-                alone = block.alone(number, feature.encode(lambda _: cells, len(cells)))
+                alone = block.alone(number, feature.encode(read, len(cells)))
                 if alone is not None:
                     places.append(positions[alone.queries])
                     designs += alone.designs
@@ -57,33 +58,54 @@ def own_queries(
 
 
 def found_multipliers(
-    targets: Targets, places: NDArray[np.intp], designs: Sequence[Design]
+    targets: Targets, places: NDArray[np.intp], designs: Sequence[Design], base: FloatArray
 ) -> FloatArray:
-    """(m,) multipliers with which drawn cells meet what the answers say of their column."""
+    """(m,) multipliers with which drawn cells meet what the answers say of their column.
+
+    ``base`` holds the (M,) weights that the cells begin with.
+    """
     exact = targets.exact[places]
-    rows = min(_ENOUGH, design_rows(designs[0]))
     problem = Problem(
-        designs=[at_rows(design, np.arange(rows)) for design in designs],
+        designs=designs,
         answers=targets.means[places],
         covariance=Covariance(
             np.where(exact, 1.0, targets.variances[places]),
             np.where(exact[:, None], 0.0, targets.common_noise[places]),
         ),
-        base=np.ones(rows),
+        base=base,
         exact=exact,
     )
-    return fit_path(problem, lambda means: means).multipliers
+    multipliers = fit_path(problem, lambda means: means).multipliers
+    return _neutral_where_constant(designs, multipliers, Rows.of(problem).varying)
 
 
-def taken(designs: Sequence[Design], multipliers: FloatArray, draw: Draw) -> Indices:
-    """(M,) numbers of drawn cells, as many as there are, by the weights of their multipliers."""
-    count, size = design_rows(designs[0]), len(multipliers)
-    nothing = np.zeros(size)
+def _neutral_where_constant(
+    designs: Sequence[Design], multipliers: FloatArray, varying: NDArray[np.bool_]
+) -> FloatArray:
+    """Multipliers that say nothing of what no drawn cell tells apart.
+
+    There they are an answer out of reach, which other cells drawn for another table may meet. A
+    cell of a partition that none lies in then counts as the others do on average.
+    """
+    found, start = multipliers.copy(), 0
+    for design in designs:
+        part = slice(start, start + design_queries(design))
+        moved = varying[part]
+        rest = 0.0
+        if isinstance(design, Indicators) and moved.any():
+            rest = float(multipliers[part][moved].mean())
+        found[part] = np.where(moved, multipliers[part], rest)
+        start = part.stop
+    return found
+
+
+def taken(
+    designs: Sequence[Design], multipliers: FloatArray, base: FloatArray, draw: Draw
+) -> Indices:
+    """(M,) numbers of drawn cells, as many as there are, by ``base`` times their tilt."""
+    count, nothing = len(base), np.zeros(len(multipliers))
     problem = Problem(
-        designs=designs,
-        answers=nothing,
-        covariance=Covariance(nothing + 1),
-        base=np.ones(count),
+        designs=designs, answers=nothing, covariance=Covariance(nothing + 1), base=base
     )
     rows = Rows.of(problem)
     weights = rows.expand(rows.fold(multipliers[rows.varying]).weights, count)
@@ -101,7 +123,7 @@ def check_multipliers(name: str, multipliers: FloatArray, queries: int) -> None:
     FormatError
         There is not one for each query.
     """
-    if multipliers.shape != (queries,):
+    if queries == 0 or multipliers.shape != (queries,):
         raise FormatError(
             f"support: columns: {name!r}: got {multipliers.size} numbers, expected {queries}."
         )

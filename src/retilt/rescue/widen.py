@@ -13,7 +13,7 @@ from retilt.exceptions import FormatError, InputError
 from retilt.measures.base import FloatArray
 from retilt.measures.entries import listed
 from retilt.privacy.targets import Asked, Targets
-from retilt.rescue.cells import Domain, Draw, below
+from retilt.rescue.cells import Domain, Draw, Drawn, below
 from retilt.rescue.columns import check_multipliers, found_multipliers, own_queries, taken
 from retilt.rescue.mix import Mix
 from retilt.schema.columns import Column, Datetime, Numeric
@@ -89,7 +89,7 @@ class Copies:
     base: FloatArray
     mix: Mix
     rows: Indices
-    columns: Mapping[str, Redrawn]
+    columns: Mapping[str, Drawn]
     notes: tuple[str, ...]
 
     @classmethod
@@ -119,45 +119,52 @@ class Copies:
             raise InputError("base weights: all are zero or less; at least one must be positive.")
         draw = _drawing(mix)
         copies = used[below(draw(mix.rows), used.size)].astype(np.int64)
-        columns: dict[str, Redrawn] = {}
+        columns: dict[str, Drawn] = {}
         notes: list[str] = []
         for name in measured_columns(asked):
-            domain = Domain.of(table, name, _read_as(asked, name), base)
+            domain = Domain.of(table, name, asked.schema[name], base, _read_as(asked, name))
             notes += domain.notes
             new = domain.redrawn(mix.rows, draw)
             if new is not None:
                 columns[name] = new
         return cls(table, asked, base, mix, copies, columns, tuple(notes))
 
+    def check(self) -> None:
+        """Refuse what :meth:`multipliers` would refuse, whatever the answers are."""
+        for name in self.columns:
+            own_queries(self.asked.queries, name, self._cells(name))
+
     def multipliers(self, targets: Targets) -> dict[str, FloatArray]:
         """By column those that bring its cells to what the answers say of it alone."""
         found = {}
-        for name in self.columns:
+        for name, drawn in self.columns.items():
             places, designs = own_queries(targets.queries, name, self._cells(name))
             if places.size:
-                found[name] = found_multipliers(targets, places, designs)
+                found[name] = found_multipliers(targets, places, designs, drawn.base)
         return found
 
     def widened(self, multipliers: Mapping[str, FloatArray]) -> Widened:
         """The table with the copies behind it, their cells taken by these multipliers.
+
+        Those of columns that this table could not be redrawn in are not needed.
 
         Raises
         ------
         FormatError
             The multipliers are not those of the columns' queries.
         """
-        odd = sorted(multipliers.keys() - self.columns.keys())
+        odd = sorted(multipliers.keys() - set(measured_columns(self.asked)))
         if odd:
-            raise FormatError(f"support: columns: got {listed(odd)}, which are not redrawn.")
+            raise FormatError(f"support: columns: got {listed(odd)}, which are not measured.")
         draw = _drawing(self.mix, jumps=1)
         columns = {}
-        for name, new in self.columns.items():
-            columns[name] = new
+        for name, drawn in self.columns.items():
+            columns[name] = drawn.cells
             if name in multipliers:
                 places, designs = own_queries(self.asked.queries, name, self._cells(name))
                 check_multipliers(name, multipliers[name], places.size)
-                chosen = taken(designs, multipliers[name], draw)
-                columns[name] = Redrawn(new.values, new.rows[chosen])
+                chosen = taken(designs, multipliers[name], drawn.base, draw)
+                columns[name] = Redrawn(drawn.cells.values, drawn.cells.rows[chosen])
         own, weight = self.base[self.rows], self.mix.weight
         own = own * (weight / (1 - weight) * (self.base.sum() / own.sum()))
         table = self.table.extended(self.rows, columns)
@@ -165,10 +172,17 @@ class Copies:
 
     def _cells(self, name: str) -> pa.ChunkedArray:
         """(M,) the cells that were drawn for a column."""
-        new = self.columns[name]
-        own = self.table.cells(name).cast(new.values.type)
-        both = pa.chunked_array([*own.chunks, new.values], new.values.type)
-        return both.take(pa.array(new.rows))
+        new = self.columns[name].cells
+        kind = new.values.type
+        own = [_plain(chunk, kind) for chunk in self.table.cells(name).chunks]
+        return pa.chunked_array([*own, new.values], kind).take(pa.array(new.rows))
+
+
+def _plain(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cells as values of a type, those of a dictionary written out."""
+    if pa.types.is_dictionary(cells.type):
+        return cells.dictionary.cast(kind).take(cells.indices)
+    return cells.cast(kind)
 
 
 def _drawing(mix: Mix, jumps: int = 0) -> Draw:

@@ -188,8 +188,8 @@ def test_cells_are_taken_by_what_the_answers_say_of_the_column() -> None:
     drawn = {"age": rng.integers(18, 91, 50_000), "pay": 1000 * rng.random(50_000)}
     for name, cells in drawn.items():
         places, designs = own_queries(plan.queries, name, pa.chunked_array([cells]))
-        multipliers = found_multipliers(answers, places, designs)
-        chosen = taken(designs, multipliers, rng.random)
+        multipliers = found_multipliers(answers, places, designs, np.ones(50_000))
+        chosen = taken(designs, multipliers, np.ones(50_000), rng.random)
         assert chosen.shape == (50_000,)
         # One in ten is as it was drawn.
         mean = 0.9 * real[name].mean() + 0.1 * cells.mean()
@@ -203,5 +203,5 @@ def test_multipliers_of_nothing_take_cells_as_they_were_drawn() -> None:
     cells = open_table(frame()).cells("age")
     places, designs = own_queries(plan.queries, "age", cells)
     assert len(places) == 1
-    chosen = taken(designs, np.zeros(1), np.random.default_rng(0).random)
+    chosen = taken(designs, np.zeros(1), np.ones(ROWS), np.random.default_rng(0).random)
     assert len(set(chosen.tolist())) > ROWS / 2
