@@ -72,7 +72,7 @@ def compare(file: str, runs: int, data: Path) -> dict[str, list[float]]:
         errors = partial(
             queries.standard_errors, variances=answers.variances, factor=answers.common_noise
         )
-        ours = fit_path(problem, queries.evaluate, errors=errors)
+        ours = fit_path(problem, queries.evaluate, errors=errors, dominated=answers.dominated)
         before = distance(ours.before)
         after = {
             "risk only": distance(plain.after),

@@ -220,7 +220,7 @@ def base_of(table: Table, base_weights: Any) -> FloatArray:
     try:
         base = np.array([math.nan if w is None else float(w) for w in base_weights])
     except (TypeError, ValueError):
-        raise InputError("base weights: expected numbers, got something else.") from None
+        raise InputError("base weights: expected a number for each row.") from None
     if base.shape != (table.rows,):
         raise InputError(
             f"base weights: got {len(base):,}, expected one for each of {table.rows:,} rows."

@@ -5,6 +5,7 @@ Nothing here can see the private table: only the synthetic one and the noisy ans
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,6 +46,11 @@ from retilt.tilting.solution import Solution, Status
 
 Way: TypeAlias = Literal["default", "paper", "paper-exact"] | Paper
 """How weights are found: by name, or the paper's method with settings of one's own."""
+
+_UNUSED = (
+    "Support rescue (mix): no candidate rows were added, since with them the noise of the answers "
+    "left nothing to follow."
+)
 
 _NAMED = {"paper": Paper(), "paper-exact": Paper(solver="exact")}
 _DENOISERS = (None, "qp", "lp")
@@ -154,6 +160,19 @@ def fit(
     if paper is None:
         solution = _fit_default(candidates.problem, targets, min_ess, denoise, on_step)
         settings: dict[str, Any] = {"denoise": denoise}
+        if mix is not None and solution.eta == math.inf and not candidates.problem.exact.any():
+            # Nothing moved: a share of redrawn rows would only be noise.
+            left = fit(
+                synthetic,
+                given,
+                base_weights=base_weights,
+                min_ess=min_ess,
+                max_weight=max_weight,
+                min_weight=min_weight,
+                denoise=denoise,
+                keep=keep,
+            )
+            return replace(left, shortfalls=(*left.shortfalls, _UNUSED))
     else:
         norm = targets.norm
         solution = fit_paper(candidates.problem, paper, norm=norm, seed=seed, on_step=on_step)
@@ -234,6 +253,7 @@ def _fit_default(
         errors=lambda means: answers.queries.standard_errors(
             means[:count], answers.variances, answers.common_noise
         ),
+        dominated=answers.dominated,
         aim=None if denoised is None else denoised.closest,
         min_ess=min_ess,
         on_step=on_step,

@@ -39,6 +39,7 @@ from retilt.measures.base import (
     Tunable,
 )
 from retilt.measures.calls import check_callables
+from retilt.measures.distributions import QuantileBlock, wide_note
 from retilt.measures.entries import SQL_FIELDS, check_expressions, listed
 from retilt.measures.grouping import GroupedMeasure
 from retilt.measures.marginals import MarginalBlock
@@ -428,6 +429,9 @@ class _Planner:
             if isinstance(measure, GroupedMeasure):
                 said = (clamp_note(measure, self.terms, self.stand_in), clip_note(measure))
                 notes += [text for text in said if text is not None]
+        for block in queries.blocks:
+            wide = wide_note(block) if isinstance(block, QuantileBlock) else None
+            notes += [] if wide is None else [wide]
         read = [n for n in self.schema.columns if n in self.schema.inferred]
         if read:
             notes.append(
@@ -450,8 +454,8 @@ class _Planner:
                     drawn = _drawn(block, empty)
                     yield (
                         f"table of {names}: {empty.sum()} of {block.size} cells hold no synthetic "
-                        "row; no weights can give them a share"
-                        f"{f', but --support mix adds rows to {drawn} of them' if drawn else ''}."
+                        "row; no weights of its rows can give them a share"
+                        f"{f', those that --support mix adds can in {drawn}' if drawn else ''}."
                     )
 
 

@@ -35,14 +35,20 @@ from retilt.measures.guards import Everything, Guards
 from retilt.measures.moments import MomentsBlock
 from retilt.privacy.targets import Queries, Targets
 from retilt.resample import Method, check_draw, likeness_order, sample_rows
-from retilt.rescue import Mix, Redrawing, measured_columns, undeclared, widen
+from retilt.rescue import (
+    Mix,
+    Redrawing,
+    clamped_columns,
+    measured_columns,
+    undeclared,
+    widen,
+)
 from retilt.resolving import resolve_guards
 from retilt.schema.columns import Boolean, Categorical, Schema
 from retilt.schema.declared import Declared
 from retilt.tables import encode
 from retilt.tilting.bounds import Bounds
 from retilt.tilting.floors import ess_of
-from retilt.tilting.points import larger_errors
 from retilt.tilting.problem import normalised
 from retilt.tilting.restore import restore
 from retilt.tilting.solution import Solution, Status
@@ -235,10 +241,17 @@ class Tilt:
         held = self.status is Status.FLOOR_REACHED and bool(self.unmet)
         if self.support is not None or not (held or self.status is Status.INFEASIBLE_MEASURES):
             return []
-        missing = undeclared(self.answers)
+        missing, clamped = undeclared(self.answers), clamped_columns(self.answers)
+        said = _RESCUE
         if missing:
-            return [f"{_RESCUE} It needs the bounds or categories of {listed(missing)} declared."]
-        return [_RESCUE]
+            said += f" It needs the bounds or categories of {listed(missing)} declared."
+        if clamped:
+            said += (
+                f" These answers are about {listed(clamped)} as clamped by the plan, so rows are "
+                "redrawn within these bounds. To have them right beyond, plan and measure again "
+                "with the schema's (--clip none, or clip={} of the measures), at a new cost."
+            )
+        return [said]
 
     @property
     def _verdict(self) -> str:
@@ -395,9 +408,7 @@ class Tilt:
         """Statistics that do not agree with their targets, the worst first."""
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        noise = larger_errors(
-            self.answers.errors_at, self.answers.means, self._measured(self.solution.before)
-        )
+        noise = self.answers.errors_at(self.answers.means)
         exact = self._tolerances
         # An exact statistic is met to its tolerance, or not at all.
         errors = np.where(exact > 0, exact / limit, noise)
@@ -470,11 +481,14 @@ class Tilt:
     def _support_in_words(self) -> list[str]:
         if self.support is None:
             return []
-        columns = measured_columns(self.answers)
+        columns, clamped = measured_columns(self.answers), clamped_columns(self.answers)
+        within = "the declared bounds"
+        if clamped:
+            within += f" (those that the plan clamps {listed(clamped)} to)"
         return [
             f"Support rescue (mix): {self.support.rows:,} candidate rows were added to the "
             f"synthetic table's {self.own_rows:,}. They are copies of its rows, but their values "
-            f"of {listed(columns)} are drawn at random within the declared bounds, as often as the "
+            f"of {listed(columns)} are drawn at random within {within}, as often as the "
             "answers about each column say, so these rows are no longer the generator's. They "
             f"began with {self.support.weight:.3g} of the weight and have {self.support_share:.3g} "
             "of it now."
@@ -502,14 +516,22 @@ class Tilt:
         ]
 
     def _missed_in_words(self) -> str:
-        """The statistics that are not met; of the worst what weights nearest to all would give."""
-        targets = {row["statistic"]: row["target"] for row in self._statistics}
+        """The statistics that are not met; of the worst what the rows have now.
+
+        And what weights nearest to all answers would give, where that is something else.
+        """
+        rows = {row["statistic"]: row for row in self._statistics}
         insistent = self.answers.queries.evaluate(self._measured(self.solution.insistent))
         nearest = dict(zip(self.answers.queries.statistics, insistent.tolist(), strict=True))
 
         def told(name: str) -> str:
-            asked, got = apart(targets[name], nearest[name])
-            return f"{name} (asked {asked}, nearest {got})"
+            target, after, best = rows[name]["target"], rows[name]["after"], nearest[name]
+            asked, got = apart(target, after)
+            reached = apart(target, best)[1] if best != target else asked
+            if got == reached:
+                return f"{name} (asked {asked}, nearest {got})"
+            known = f", nearest {reached}" if math.isfinite(best) else ""
+            return f"{name} (asked {asked}, got {got}{known})"
 
         return listed(self.unmet, told)
 

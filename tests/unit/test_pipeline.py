@@ -509,7 +509,7 @@ def test_the_inputs_are_not_changed() -> None:
         ({"base_weights": [1.0]}, "base weights: got 1, expected one for each of 1,500"),
         ({"base_weights": np.zeros(ROWS)}, "all are zero"),
         ({"base_weights": np.full(ROWS, -1.0)}, "negative"),
-        ({"base_weights": "sex"}, "expected numbers"),
+        ({"base_weights": "sex"}, "expected a number for each row"),
         ({"sampling": "random"}, "sampling method: got 'random'"),
         ({"sampling": ""}, "sampling method: got ''"),
         ({"method": "random"}, "method: got 'random', expected 'default', 'paper'"),

@@ -430,12 +430,12 @@ def test_a_category_that_few_cells_were_drawn_of_is_not_drawn_by_all() -> None:
 
 def test_cells_that_the_fit_lacked_count_like_others_on_another_table() -> None:
     """A closed list of categories keeps one from being drawn; the next table has it."""
-    values = ["F", "M"] * 30
+    values = ["F", "M"] * 300
     closed = pd.DataFrame({"sex": pd.Categorical(values, categories=["F", "M"])})
     schema = {"sex": COLUMNS["sex"]}
-    plan = rt.plan(closed, rt.marginal(["sex"]), epsilon=5.0, delta=1e-6, rows=60, schema=schema)
+    plan = rt.plan(closed, rt.marginal(["sex"]), epsilon=5.0, delta=1e-6, rows=600, schema=schema)
     answers = insecure_measure(
-        pd.DataFrame({"sex": ["X", "F", "M"] * 20}), plan, rng=np.random.default_rng(0)
+        pd.DataFrame({"sex": ["X", "F", "F"] * 200}), plan, rng=np.random.default_rng(0)
     )
     tilt = rt.fit(closed, answers, support="mix", seed=0)
     assert tilt.redrawing is not None
@@ -496,6 +496,62 @@ def test_a_function_is_called_once_for_all_its_values() -> None:
     calls.clear()
     rt.fit(frame(), answers, support=rt.Mix(rows=500, seed=0))
     assert len(calls) <= 3  # to find multipliers, to use them, and for the fit
+
+
+def correlated(rho: float, seed: int) -> pd.DataFrame:
+    z = np.random.default_rng(seed).normal(size=(12_000, 2))
+    other = rho * z[:, 0] + np.sqrt(1 - rho**2) * z[:, 1]
+    return pd.DataFrame(
+        {"a": np.clip(45 + 15 * z[:, 0], 18, 90), "b": np.clip(38 + 9 * other, 0, 80)}
+    )
+
+
+@pytest.mark.parametrize("rho", [-0.02, 0.05])
+def test_a_table_that_spreads_too_little_does_not_hide_what_the_answers_prove(rho: float) -> None:
+    """At its own means any noise could be a correlation of that size; at the answers it can't."""
+    rng = np.random.default_rng(1)
+    narrow = pd.DataFrame({"a": 28 + 4 * rng.normal(size=2000), "b": 40 + rng.normal(size=2000)})
+    schema = {"a": rt.Numeric(0, 90), "b": rt.Numeric(0, 80)}
+    plan = rt.plan(
+        narrow,
+        rt.correlation(["a", "b"], clip={}),
+        epsilon=3.0,
+        delta=1e-8,
+        rows=12_000,
+        schema=schema,
+    )
+    answers = insecure_measure(correlated(rho, 2), plan, rng=np.random.default_rng(3))
+    tilt = rt.fit(narrow, answers, support="mix", seed=0)
+    (row,) = tilt.statistics_table()
+    assert abs(row["target"] - row["before"]) > 3 * row["standard_error"]
+    assert abs(row["target"] - row["after"]) < row["standard_error"]
+
+
+def test_where_noise_leaves_nothing_to_follow_no_row_is_redrawn() -> None:
+    rng = np.random.default_rng(0)
+    private = pd.DataFrame(rng.normal(5, 2, (5000, 2)), columns=["a", "b"])
+    table = pd.DataFrame(rng.normal(0, 1, (500, 2)), columns=["a", "b"])
+    schema = {"a": rt.Numeric(-1000, 1000), "b": rt.Numeric(-1000, 1000)}
+    plan = rt.plan(
+        table, rt.moments(["a", "b"], clip={}), epsilon=0.5, delta=1e-6, rows=5000, schema=schema
+    )
+    answers = insecure_measure(private, plan, rng=np.random.default_rng(0))
+    tilt = rt.fit(table, answers, support="mix", seed=1)
+    assert tilt.support is None
+    assert len(tilt.weights) == 500
+    assert any("no candidate rows were added" in note for note in tilt.notes)
+    assert tilt.sample(seed=1)["a"].abs().max() < 10
+
+
+def test_what_the_plan_clamped_is_said_where_rows_are_to_be_redrawn() -> None:
+    clamped = planned(frame(), rt.moments(["age"], clip={"age": (30, 40)}) + rt.marginal(["sex"]))
+    answers = insecure_measure(real(), clamped, rng=np.random.default_rng(0))
+    short = rt.fit(frame(), answers)
+    assert "'age' as clamped by the plan" in short.advice
+    assert "--clip none" in short.advice
+    assert "--clip" not in rt.fit(frame(), ANSWERS).advice
+    tilt = rt.fit(frame(), answers, support="mix", seed=0)
+    assert "(those that the plan clamps 'age' to)" in tilt.notes[0]
 
 
 def test_postprocess_takes_it_too() -> None:

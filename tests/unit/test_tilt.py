@@ -488,7 +488,7 @@ def test_missing_base_weights_are_refused() -> None:
         rt.fit(named, FEW_ANSWERS, base_weights="w")
     with pytest.raises(WorkloadError, match="no column 'v'; it has 'a', 'b', 'sex', 'w'"):
         rt.fit(named, FEW_ANSWERS, base_weights="v")
-    with pytest.raises(InputError, match="expected numbers"):
+    with pytest.raises(InputError, match="expected a number for each row"):
         rt.fit(named, FEW_ANSWERS, base_weights=5)
 
 

@@ -56,6 +56,9 @@ _FEW_STEPS = 3.0
 _STEPS_AROUND = 40
 """Whole numbers to each side of a quantile that it may become by such an error."""
 
+_SEVERAL, _WIDE = 5, 0.25
+"""Of so many bins none should be wider than this part of the range."""
+
 _TIE = 1e-12
 """Cumulative shares this close to a probability are meant to reach it."""
 
@@ -369,6 +372,23 @@ class _Curve(NamedTuple):
         bins = self.places(probabilities)
         low, high = self.ends[bins], self.ends[bins + 1]
         return low + self.parts(probabilities, bins) * (high - low)
+
+
+def wide_note(block: QuantileBlock) -> str | None:
+    """That a quantile may be interpolated across much of the column, which no error bar shows."""
+    column = block.variables[0].column
+    assert isinstance(column, (Numeric, Datetime))
+    low, high = limits(column)
+    widths = np.diff([low, *block.edges[0], high])
+    widest = int(np.argmax(widths))
+    if len(widths) < _SEVERAL or widths[widest] <= _WIDE * (high - low):
+        return None
+    return (
+        f"quantiles of {block.variables[0].label}: the bin {block.cells[widest]} is "
+        f"{widths[widest] / (high - low):.0%} of the column's range. A quantile that falls into it "
+        "is interpolated across it, and its standard error does not show that. Give bins of your "
+        "own (bins) if private values may lie there."
+    )
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,11 @@ def undeclared(asked: Asked) -> list[str]:
     return [n for n in measured_columns(asked) if n in asked.schema.inferred]
 
 
+def clamped_columns(asked: Asked) -> list[str]:
+    """Measured columns that every measure reads with narrower bounds than are declared."""
+    return [n for n in measured_columns(asked) if _read_as(asked, n) != asked.schema[n]]
+
+
 def check_declared(asked: Asked) -> None:
     """Refuse to redraw columns over a domain that only the synthetic table shows.
 

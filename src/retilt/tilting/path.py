@@ -257,6 +257,7 @@ def fit_path(
     predict: Predict,
     *,
     errors: Predict | None = None,
+    dominated: Mask | None = None,
     aim: FloatArray | None = None,
     min_ess: float | None = None,
     on_step: Callable[[PathPoint], object] | None = None,
@@ -274,6 +275,9 @@ def fit_path(
         From (K,) means to the (S,) standard errors that the answers' noise gives the statistics
         there; None for no noise. Where they explain how far the base weights' statistics are
         off, the base weights are kept.
+    dominated
+        (S,) statistics whose standard error at the answers is not to be trusted, since noise
+        dominates what they are divided by; None if that is unknown.
     aim
         (K,) answers to go towards instead of the noisy ones, such as the denoised. Points are
         judged by the noisy ones all the same; their estimated risk is then a rule of thumb.
@@ -306,7 +310,7 @@ def fit_path(
     problem = anchor.problem
     whole = rows_of(problem)
     before = problem.means(problem.base)
-    judge = Judge.of(problem, predict, before, whole, min_ess, errors, judged)
+    judge = Judge.of(problem, predict, before, whole, min_ess, errors, judged, dominated)
     full = Walker.of(problem, whole, judge, whole, aim)
     rows = sampled(problem, whole)
     walker = full

@@ -81,14 +81,23 @@ def _with_guards(
     return lambda means: np.concatenate([predict(means), means[guards]]), errors_of
 
 
-def larger_errors(errors: Predict, answers: FloatArray, before: FloatArray) -> FloatArray:
-    """(S,) standard errors at the answers or at the base means, whichever is larger.
+def doubtful_errors(
+    errors: Predict, answers: FloatArray, before: FloatArray, dominated: Mask | None
+) -> FloatArray:
+    """(S,) standard errors at the answers; of what noise dominates no less than at the base means.
 
     Where the noise drowns a column's spread, the error bar at the noisy answers is as wrong
-    as they are, and too small as often as too large. NaN where both are undefined.
+    as they are, and too small as often as too large. Elsewhere it is right, and the one at the
+    base means may be many times too wide: a table whose columns spread too little has correlations
+    that hardly any noise could disprove. ``dominated`` None takes the larger everywhere. NaN where
+    both are undefined.
     """
-    larger: FloatArray = np.fmax(errors(answers), errors(before))
-    return larger
+    there = errors(answers)
+    if dominated is not None and not dominated.any():
+        return there
+    larger = np.fmax(there, errors(before))
+    found: FloatArray = larger if dominated is None else np.where(dominated, larger, there)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,8 @@ class Judge:
 
     ``before`` (K,) are the base means of the whole table, ``base_ess`` its effective size;
     ``base`` (S,) are the base weights' statistics, ``answered`` (S,) those of the answers, and
-    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the :func:`larger_errors`;
+    ``noise`` (S,) the latter's standard errors; ``doubt`` (S,) are the
+    :func:`doubtful_errors`;
     ``guards`` is the number of guarded queries that can move and are not judged; ``judged`` (K,)
     tells those that are.
     """
@@ -123,8 +133,11 @@ class Judge:
         min_ess: float | None,
         errors: Predict | None = None,
         judged: Mask | None = None,
+        dominated: Mask | None = None,
     ) -> Judge:
         """From the problem, its statistics with their standard errors, and its base means.
+
+        ``dominated`` (S,) tells the statistics that noise dominates; None if that is unknown.
 
         ``judged`` (K,) are guards among the measured queries: statistics of their own, whose
         standard errors are their tolerances.
@@ -132,11 +145,14 @@ class Judge:
         judged = np.zeros(problem.queries, dtype=np.bool_) if judged is None else judged
         if judged.any():
             predict, errors = _with_guards(problem, judged, predict, errors)
+            if dominated is not None:
+                guards_too = np.zeros(np.count_nonzero(judged), dtype=np.bool_)
+                dominated = np.concatenate([dominated, guards_too])
         answered = _finite(predict(problem.answers))
         noise = doubt = np.zeros_like(answered)
         if errors is not None:
             noise = np.nan_to_num(errors(problem.answers), nan=np.inf)
-            doubt = larger_errors(errors, problem.answers, before)
+            doubt = doubtful_errors(errors, problem.answers, before, dominated)
         base = _finite(predict(before))
         kept = rows.varying & ~problem.measured & ~problem.exact
         guards = int(np.count_nonzero(kept))

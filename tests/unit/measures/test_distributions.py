@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import retilt as rt
 from retilt.exceptions import WorkloadError
 from retilt.measures.base import Block, Relation, Terms
 from retilt.measures.distributions import Cdf, CdfBlock, QuantileBlock, Quantiles
@@ -298,3 +299,21 @@ def test_one_partition_serves_all_that_ask_for_it() -> None:
     )
     assert [len(k) for k in queries.kept] == [4, 0, 0, 3]
     assert queries.statistics.count("quantile(age, 0.5)") == 2
+
+
+def test_a_plan_names_a_bin_that_covers_much_of_the_column() -> None:
+    table = pa.table({"pay": np.linspace(0, 100, 500)})
+    said = []
+    for upper in (110.0, 1e6):
+        plan = rt.plan(
+            table,
+            rt.quantiles("pay"),
+            epsilon=1.0,
+            delta=1e-6,
+            rows=500,
+            schema={"pay": Numeric(0, upper)},
+        )
+        said.append([n for n in plan.notes if "interpolated across it" in n])
+    assert said[0] == []
+    (note,) = said[1]
+    assert "100% of the column's range" in note
