@@ -96,6 +96,8 @@ def _steps(bound: float, inner: float, middle: float, *, whole: bool) -> Iterato
         step = float(f"{middle + (bound - middle) * 2 ** (-k / 2):.2g}")
         if whole:
             step = float(np.floor(step) if bound < middle else np.ceil(step))
+        if (step - middle) * (bound - middle) <= 0:
+            return  # two digits do not tell it from the middle, which the other side may reach
         if abs(step - middle) < abs(inner - middle) or abs(step - middle) > abs(bound - middle):
             return
         if step != last:

@@ -210,3 +210,10 @@ def test_bounds_that_the_schema_does_not_allow_are_refused(
 ) -> None:
     with pytest.raises(WorkloadError, match=match):
         planned(rt.moments(names, clip=clip))
+
+
+def test_values_that_two_digits_do_not_tell_apart_keep_room_between_the_bounds() -> None:
+    table = pd.DataFrame({"a": [6.044856e7, 6.092868e7], "b": [3.0, 4.0]})
+    schema = {"a": rt.Numeric(0, 1e9), "b": rt.Numeric(0, 10)}
+    plan = rt.plan(table, rt.moments(["a", "b"]), epsilon=20.0, delta=1e-6, rows=200, schema=schema)
+    assert plan.queries.size > 0
