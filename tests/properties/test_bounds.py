@@ -84,7 +84,8 @@ def test_bounds_that_are_not_reached_change_nothing(seed: int):
     ratios = free.weights[plain.base > 0] / plain.base[plain.base > 0]
     bounds = Bounds.of(min(0.999, 0.99 * ratios.min()), max(1.001, 1.01 * ratios.max()))
     held = fit_at(problem(seed, bounds, noisy=True), 1.0)
-    np.testing.assert_allclose(held.weights, free.weights, rtol=1e-9, atol=1e-30)
+    # Weights next to nothing have multipliers so large that rounding shows in them.
+    np.testing.assert_allclose(held.weights, free.weights, rtol=1e-9, atol=1e-10)
 
 
 @settings(max_examples=60)
