@@ -194,7 +194,8 @@ def test_mushroom_keeps_its_marginals(
     row = uci.run_method(
         uci.Case.of("mushroom", path, shared / "data"), "guarded", runs=3, epsilon=1
     )
-    assert row.js_after < row.js_before + 0.001
+    # Over 24 runs at most 0.0014 more; without guards at least 0.0023.
+    assert row.js_after < row.js_before + 0.002
     assert row.improvement > 0.80
 
 
