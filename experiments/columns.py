@@ -9,19 +9,16 @@ with all of the budget. What lies within 0.15 of the printed figure is bold.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-
-from benchmarks.marks import put_between
 
 import retilt as rt
 from experiments.suite.inputs import GENERATED, Case, generated
 from experiments.suite.methods import EPSILON
 from experiments.suite.pages import Cell, printed
+from experiments.table import table_command
 
-BEGIN, END = "<!-- columns: begin -->", "<!-- columns: end -->"
 COUNTS = (3, 4, 5, 8, 12, 22)
 NEAR = 0.15
 
@@ -68,18 +65,5 @@ def lines(data: Path | None, runs: int) -> Iterator[str]:
         yield f"| {' | '.join([*place[1:], told, *texts])} |"
 
 
-def main() -> None:
-    """Print the table, or put it between the marks of a page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="folder of data sets")
-    parser.add_argument("--page", type=Path, help="Markdown file to put the table into")
-    options = parser.parse_args()
-    table = list(lines(options.data, options.runs))
-    print("\n".join(table))
-    if options.page is not None:
-        put_between(options.page, BEGIN, END, "\n".join(table))
-
-
 if __name__ == "__main__":
-    main()
+    table_command(__doc__, "columns", lines)

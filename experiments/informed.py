@@ -9,28 +9,26 @@ cells that are drawn blindly and with cells taken by the answers (:mod:`retilt.r
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from benchmarks.marks import put_between
 
 import retilt as rt
 from experiments.suite.inputs import GENERATED, Case, generated
 from experiments.suite.methods import EPSILON, features
+from experiments.table import table_command
 from retilt.privacy.answers import Answers
 from retilt.rescue import Copies
 
-BEGIN, END = "<!-- informed: begin -->", "<!-- informed: end -->"
 MECHANISMS = ("DPCTGAN", "PATECTGAN")
 
 
 def blindly() -> AbstractContextManager[object]:
     """Within it, cells are drawn as if no answer were known."""
-    return patch.object(Copies, "multipliers", lambda self, targets: {})
+    return patch.object(Copies, "towards", lambda self, targets: self.widened({}))
 
 
 def runs(case: Case, count: int) -> Iterator[list[tuple[float, float]]]:
@@ -79,18 +77,5 @@ def lines(data: Path | None, count: int) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def main() -> None:
-    """Print the table, or put it between the marks of a page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="folder of data sets")
-    parser.add_argument("--page", type=Path, help="Markdown file to put the table into")
-    options = parser.parse_args()
-    table = list(lines(options.data, options.runs))
-    print("\n".join(table))
-    if options.page is not None:
-        put_between(options.page, BEGIN, END, "\n".join(table))
-
-
 if __name__ == "__main__":
-    main()
+    table_command(__doc__, "informed", lines)

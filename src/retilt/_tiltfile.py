@@ -17,7 +17,7 @@ from retilt.measures.guards import Guards
 from retilt.privacy.answers import Answers
 from retilt.privacy.published import Published
 from retilt.privacy.targets import targets_from_dict
-from retilt.rescue import Redrawing, redrawing_from_dict
+from retilt.rescue import LARGEST, Redrawing, redrawing_from_dict
 from retilt.tilting.bounds import Bounds
 from retilt.tilting.solution import PathPoint, Status
 
@@ -52,9 +52,6 @@ _KEYS = frozenset(
         "notes",
     }
 )
-
-_LARGEST = 1e60
-"""Of a number that is squared, multiplied and divided by variances; no fit comes near it."""
 
 _NEAR_ZERO = 1e-30
 """Means of queries are divided by, and a trade-off is: by one next to 0 as by 0."""
@@ -198,8 +195,8 @@ def _means(content: Mapping[str, Any], key: str) -> FloatArray:
 
 def _size(value: float, key: str) -> float:
     """Refuse a number that can't be computed with."""
-    if abs(value) > _LARGEST:
-        raise FormatError(f"{key}: got {short(value)}, expected at most {_LARGEST:g} in size.")
+    if abs(value) > LARGEST:
+        raise FormatError(f"{key}: got {short(value)}, expected at most {LARGEST:g} in size.")
     return value
 
 

@@ -31,7 +31,7 @@ from retilt.privacy.answers import Answers
 from retilt.privacy.plan import Plan
 from retilt.privacy.published import Published
 from retilt.privacy.targets import Targets, load_targets
-from retilt.rescue import Copies, Redrawing, Support, support_of
+from retilt.rescue import Copies, Redrawing, Support, support_of, widen
 from retilt.resolving import resolve_guards
 from retilt.schema.declared import load_declared
 from retilt.tilt import Tilt, check_seed
@@ -139,7 +139,7 @@ def fit(
     bounds = bounds_of(min_weight, max_weight, paper)
     mix = support_of(support)
     given = answers if isinstance(answers, kinds) else load_targets(answers)
-    table = open_table(synthetic)
+    source = table = open_table(synthetic)
     targets = targets_of(given, table)
     guards, left_out = guards_of(keep, targets, table)
     _refuse_guards(guards, paper)
@@ -148,8 +148,8 @@ def fit(
     if mix is not None:
         own, mix = table.rows, mix.settled(table.rows, seed)
         copies = Copies.of(table, targets, mix, base_of(table, base_weights))
-        redrawing = Redrawing(mix, copies.multipliers(targets))
-        wider = copies.widened(redrawing.multipliers)
+        wider = copies.towards(targets)
+        redrawing = Redrawing(mix, wider.multipliers)
         table, base, unmade = wider.table, wider.base, wider.notes
     candidates = Candidates.of(table, targets, base, guards, own=own, bounds=bounds)
     if paper is not None and candidates.problem.exact.any():
@@ -163,7 +163,7 @@ def fit(
         if mix is not None and solution.eta == math.inf and not candidates.problem.exact.any():
             # Nothing moved: a share of redrawn rows would only be noise.
             left = fit(
-                synthetic,
+                source,
                 given,
                 base_weights=base_weights,
                 min_ess=min_ess,
@@ -317,9 +317,7 @@ def check_fit(
     _refuse_guards(plan.guards, paper)
     mix, base = support_of(support), base_of(table, base_weights)
     if mix is not None:
-        copies = Copies.of(table, plan, mix.settled(table.rows, seed), base)
-        copies.check()
-        wider = copies.widened({})
+        wider = widen(table, plan, mix.settled(table.rows, seed), base)
         table, base = wider.table, wider.base
     designs = plan_designs(plan, encode_candidates(table, plan), table)
     dense = paper is not None or denoise is not None

@@ -408,13 +408,11 @@ class Tilt:
         """Statistics that do not agree with their targets, the worst first."""
         limit = _unmet_limit(len(self._statistics))
         off = {}
-        noise = self.answers.errors_at(self.answers.means)
-        exact = self._tolerances
-        # An exact statistic is met to its tolerance, or not at all.
-        errors = np.where(exact > 0, exact / limit, noise)
-        for row, error in zip(self._statistics, errors.tolist(), strict=True):
+        for row, exact in zip(self._statistics, self._tolerances.tolist(), strict=True):
             if row["flag"]:
                 continue
+            # An exact statistic is met to its tolerance, or not at all.
+            error = exact / limit if exact > 0 else row["standard_error"]
             distance = abs(row[when] - row["target"]) / error if error > 0 else math.nan
             if math.isfinite(row["target"]) and error > 0 and not distance <= limit:
                 off[row["statistic"]] = math.inf if math.isnan(distance) else distance

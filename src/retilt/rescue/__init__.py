@@ -15,6 +15,7 @@ costs no privacy: it looks at the synthetic table, the declared schema and the n
 """
 
 from retilt.rescue.mix import (
+    LARGEST,
     MOST_ROWS,
     Mix,
     Redrawing,
@@ -33,6 +34,7 @@ from retilt.rescue.widen import (
 )
 
 __all__ = [
+    "LARGEST",
     "MOST_ROWS",
     "Copies",
     "Mix",

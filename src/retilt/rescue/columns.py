@@ -16,7 +16,7 @@ are, not what their weights have to meet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,16 +32,20 @@ from retilt.tilting.fold import Rows
 from retilt.tilting.path import fit_path
 from retilt.tilting.problem import Covariance, Problem
 
+Places: TypeAlias = NDArray[np.intp]
+"""(m,) where a column's own queries stand among the K."""
+
+Designs: TypeAlias = tuple[Design, ...]
+"""The values of these queries on cells of the column."""
+
 _AS_DRAWN = 0.1
 """Share of the cells that are taken as they were drawn, should the answers mislead."""
 
 
-def own_queries(
-    queries: Queries, name: str, cells: pa.ChunkedArray
-) -> tuple[NDArray[np.intp], tuple[Design, ...]]:
-    """(m,) which queries read one column and no other, and their values on cells of it."""
+def own_queries(queries: Queries, name: str, cells: pa.ChunkedArray) -> tuple[Places, Designs]:
+    """The queries that read one column and no other, and their values on cells of it."""
     read = Reading(lambda _: cells)
-    places: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    places: list[Places] = [np.zeros(0, dtype=np.intp)]
     designs: list[Design] = []
     for block, positions in zip(queries.blocks, queries.positions, strict=True):
         for number, feature in enumerate(block.features):
@@ -58,7 +62,7 @@ def own_queries(
 
 
 def found_multipliers(
-    targets: Targets, places: NDArray[np.intp], designs: Sequence[Design], base: FloatArray
+    targets: Targets, places: Places, designs: Designs, base: FloatArray
 ) -> FloatArray:
     """(m,) multipliers with which drawn cells meet what the answers say of their column.
 
@@ -80,7 +84,7 @@ def found_multipliers(
 
 
 def _neutral_where_constant(
-    designs: Sequence[Design], multipliers: FloatArray, varying: NDArray[np.bool_]
+    designs: Designs, multipliers: FloatArray, varying: NDArray[np.bool_]
 ) -> FloatArray:
     """Multipliers that say nothing of what no drawn cell tells apart.
 
@@ -99,9 +103,7 @@ def _neutral_where_constant(
     return found
 
 
-def taken(
-    designs: Sequence[Design], multipliers: FloatArray, base: FloatArray, draw: Draw
-) -> Indices:
+def taken(designs: Designs, multipliers: FloatArray, base: FloatArray, draw: Draw) -> Indices:
     """(M,) numbers of drawn cells, as many as there are, by ``base`` times their tilt."""
     count, nothing = len(base), np.zeros(len(multipliers))
     problem = Problem(

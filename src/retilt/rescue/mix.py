@@ -21,8 +21,8 @@ _MOST_WEIGHT = 0.5
 _SEEDS = 2**53
 """Seeds are below it: every reader of JSON keeps such a number."""
 
-_LARGEST = 1e60
-"""Of a multiplier; no fit comes near it."""
+LARGEST = 1e60
+"""Of a number in a tilt's file that is squared, multiplied and divided by; no fit comes near it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def redrawing_from_dict(content: object) -> Redrawing | None:
         multipliers = {name: np.array(read_numbers(columns, name)) for name in columns}
     except InputError as error:
         raise InputError(f"support: columns: {error}") from None
-    if any(np.any(np.abs(values) > _LARGEST) for values in multipliers.values()):
-        raise InputError(f"support: columns: expected numbers from -{_LARGEST:g} to {_LARGEST:g}.")
+    if any(np.any(np.abs(values) > LARGEST) for values in multipliers.values()):
+        raise InputError(f"support: columns: expected numbers from -{LARGEST:g} to {LARGEST:g}.")
     mix = Mix(rows=content["rows"], weight=content["weight"], seed=content["seed"])
     return Redrawing(mix, multipliers)

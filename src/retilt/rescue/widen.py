@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,14 @@ from retilt.measures.base import FloatArray
 from retilt.measures.entries import listed
 from retilt.privacy.targets import Asked, Targets
 from retilt.rescue.cells import Domain, Draw, Drawn, below
-from retilt.rescue.columns import check_multipliers, found_multipliers, own_queries, taken
+from retilt.rescue.columns import (
+    Designs,
+    Places,
+    check_multipliers,
+    found_multipliers,
+    own_queries,
+    taken,
+)
 from retilt.rescue.mix import Mix
 from retilt.schema.columns import Column, Datetime, Numeric
 
@@ -64,11 +71,14 @@ class Widened:
         (rows,) their base weights.
     notes
         Sentences on what could not be drawn.
+    multipliers
+        By column those that its cells were taken by.
     """
 
     table: Table
     base: FloatArray
     notes: tuple[str, ...]
+    multipliers: Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -134,19 +144,14 @@ class Copies:
                 columns[name] = new
         return cls(table, asked, base, mix, copies, columns, tuple(notes))
 
-    def check(self) -> None:
-        """Refuse what :meth:`multipliers` would refuse, whatever the answers are."""
-        for name in self.columns:
-            own_queries(self.asked.queries, name, self._cells(name))
+    def towards(self, targets: Targets) -> Widened:
+        """The table with the copies behind it, their cells taken by what the answers say."""
 
-    def multipliers(self, targets: Targets) -> dict[str, FloatArray]:
-        """By column those that bring its cells to what the answers say of it alone."""
-        found = {}
-        for name, drawn in self.columns.items():
-            places, designs = own_queries(targets.queries, name, self._cells(name))
-            if places.size:
-                found[name] = found_multipliers(targets, places, designs, drawn.base)
-        return found
+        def found(name: str, places: Places, designs: Designs) -> FloatArray | None:
+            base = self.columns[name].base
+            return found_multipliers(targets, places, designs, base) if places.size else None
+
+        return self._widened(found)
 
     def widened(self, multipliers: Mapping[str, FloatArray]) -> Widened:
         """The table with the copies behind it, their cells taken by these multipliers.
@@ -161,19 +166,31 @@ class Copies:
         odd = sorted(multipliers.keys() - set(measured_columns(self.asked)))
         if odd:
             raise FormatError(f"support: columns: got {listed(odd)}, which are not measured.")
+
+        def given(name: str, places: Places, designs: Designs) -> FloatArray | None:
+            del designs
+            if name in multipliers:
+                check_multipliers(name, multipliers[name], places.size)
+            return multipliers.get(name)
+
+        return self._widened(given)
+
+    def _widened(self, choose: Callable[[str, Places, Designs], FloatArray | None]) -> Widened:
+        """With the multipliers that are chosen for each column's own queries; None as drawn."""
         draw = _drawing(self.mix, jumps=1)
-        columns = {}
+        columns, multipliers = {}, {}
         for name, drawn in self.columns.items():
             columns[name] = drawn.cells
-            if name in multipliers:
-                places, designs = own_queries(self.asked.queries, name, self._cells(name))
-                check_multipliers(name, multipliers[name], places.size)
-                chosen = taken(designs, multipliers[name], drawn.base, draw)
-                columns[name] = Redrawn(drawn.cells.values, drawn.cells.rows[chosen])
+            places, designs = own_queries(self.asked.queries, name, self._cells(name))
+            chosen = choose(name, places, designs)
+            if chosen is not None:
+                multipliers[name] = chosen
+                rows = drawn.cells.rows[taken(designs, chosen, drawn.base, draw)]
+                columns[name] = Redrawn(drawn.cells.values, rows)
         own, weight = self.base[self.rows], self.mix.weight
         own = own * (weight / (1 - weight) * (self.base.sum() / own.sum()))
         table = self.table.extended(self.rows, columns)
-        return Widened(table, np.concatenate([self.base, own]), self.notes)
+        return Widened(table, np.concatenate([self.base, own]), self.notes, multipliers)
 
     def _cells(self, name: str) -> pa.ChunkedArray:
         """(M,) the cells that were drawn for a column."""

@@ -90,13 +90,11 @@ def doubtful_errors(
     as they are, and too small as often as too large. Elsewhere it is right, and the one at the
     base means may be many times too wide: a table whose columns spread too little has correlations
     that hardly any noise could disprove. ``dominated`` None takes the larger everywhere. NaN where
-    both are undefined.
+    what counts is undefined.
     """
     there = errors(answers)
-    if dominated is not None and not dominated.any():
-        return there
-    larger = np.fmax(there, errors(before))
-    found: FloatArray = larger if dominated is None else np.where(dominated, larger, there)
+    drowned = True if dominated is None else dominated
+    found: FloatArray = np.where(drowned, np.fmax(there, errors(before)), there)
     return found
 
 
