@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.marks import put_between
+
+from experiments.published import DataError
 
 
 def table_command(
@@ -21,7 +24,10 @@ def table_command(
     parser.add_argument("--data", type=Path, help="folder of data sets")
     parser.add_argument("--page", type=Path, help="Markdown file to put the table into")
     options = parser.parse_args()
-    table = "\n".join(lines(options.data, options.runs))
+    try:
+        table = "\n".join(lines(options.data, options.runs))
+    except DataError as error:
+        sys.exit(f"error: {error}")
     print(table)
     if options.page is not None:
         put_between(options.page, f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->", table)

@@ -35,18 +35,18 @@ _LEAST_ERROR = 1e-9
 
 def targets_of(answers: Answers | Published, table: Table) -> Targets:
     """Answers for a synthetic table, which completes the schema of published ones."""
-    _require_rows(table)
+    require_rows(table)
     return answers.completed(table) if isinstance(answers, Published) else answers
 
 
 def encode_candidates(table: Table, asked: Asked) -> dict[Feature, EncodedArray]:
     """The columns asked for of a synthetic table, or a refusal of one that can't have them."""
     check_table(table, asked.schema, "the synthetic table")
-    _require_rows(table)
+    require_rows(table)
     return encode(table, asked.queries.features)
 
 
-def _require_rows(table: Table) -> None:
+def require_rows(table: Table) -> None:
     """Refuse an empty table before its columns are found to lack values."""
     if table.rows == 0:
         raise InputError("the synthetic table has no rows; there is nothing to weigh.")

@@ -19,6 +19,7 @@ from retilt.candidates import (
     base_of,
     encode_candidates,
     plan_designs,
+    require_rows,
     targets_of,
 )
 from retilt.engines.base import Table
@@ -314,6 +315,7 @@ def check_fit(
     paper = paper_of(method, min_ess=min_ess, denoise=denoise, seed=seed)
     bounds_of(min_weight, max_weight, paper)
     table = open_table(synthetic)
+    require_rows(table)
     _refuse_guards(plan.guards, paper)
     mix, base = support_of(support), base_of(table, base_weights)
     if mix is not None:

@@ -554,6 +554,13 @@ def test_what_the_plan_clamped_is_said_where_rows_are_to_be_redrawn() -> None:
     assert "(those that the plan clamps 'age' to)" in tilt.notes[0]
 
 
+def test_an_empty_table_is_refused_as_such() -> None:
+    with pytest.raises(InputError, match="no rows"):
+        rt.postprocess(
+            real(), frame().head(0), ASKED, epsilon=1.0, delta=1e-6, schema=SCHEMA, support="mix"
+        )
+
+
 def test_postprocess_takes_it_too() -> None:
     result = rt.postprocess(
         real(), frame(), ASKED, epsilon=5.0, delta=1e-6, schema=SCHEMA, support="mix", seed=1
